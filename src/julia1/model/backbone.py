@@ -1,0 +1,77 @@
+"""Load a Hugging Face encoder from a folder, trimmed to a vocabulary and to a number of layers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from julia1.errors import InputError
+
+
+def load_encoder(folder: Path, layers: int | None = None, keep_pieces: list[int] | None = None) -> nn.Module:
+    """Load an encoder for the options encoding.
+
+    Attention is computed with plain matrix products: with head widths of 32 they train 1.3x faster on a CPU than the
+    fused kernel, whose backward pass is slow there (``benchmarks/attention.py``).
+
+    Args:
+        folder: a Hugging Face model folder (``config.json`` and weights); never a hub id, so nothing is fetched.
+        layers: keep this many layers, spread evenly and always with the last one; all when ``None``.
+        keep_pieces: ids of the embedding rows to keep, in their new order.
+
+    Raises:
+        InputError: the folder is not a model, or has fewer layers than asked for.
+    """
+    from transformers import AutoConfig, AutoModel
+
+    if not (folder / "config.json").is_file():
+        raise InputError(f"{folder} is not a Hugging Face model folder: it has no config.json")
+    config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
+    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+        if hasattr(config, name):
+            setattr(config, name, 0.0)
+    model: Any = AutoModel.from_pretrained(
+        folder, config=config, local_files_only=True, attn_implementation="eager", dtype=torch.float32
+    )
+    if getattr(model, "pooler", None) is not None:
+        model.pooler = None
+    if keep_pieces is not None:
+        rows = model.get_input_embeddings().weight.detach()[torch.tensor(keep_pieces)].clone()
+        model.set_input_embeddings(nn.Embedding.from_pretrained(rows, freeze=False))
+        model.config.vocab_size = len(keep_pieces)
+    if layers is not None:
+        _keep_layers(model, layers)
+    return model  # type: ignore[no-any-return]
+
+
+def new_encoder(config: dict[str, Any]) -> nn.Module:
+    """An encoder with random weights from a Hugging Face config dictionary (``model_type`` included)."""
+    from transformers import AutoConfig, AutoModel
+
+    settings = dict(config)
+    model_type = settings.pop("model_type")
+    model: Any = AutoModel.from_config(AutoConfig.for_model(model_type, **settings), attn_implementation="eager")
+    if getattr(model, "pooler", None) is not None:
+        model.pooler = None
+    return model  # type: ignore[no-any-return]
+
+
+def config_dictionary(encoder: nn.Module) -> dict[str, Any]:
+    """The encoder's config as plain JSON data, for a checkpoint."""
+    config: Any = encoder.config
+    data: dict[str, Any] = json.loads(config.to_json_string(use_diff=True))
+    data["model_type"] = config.model_type
+    return data
+
+
+def _keep_layers(model: Any, number: int) -> None:
+    layers = model.encoder.layer
+    if not 1 <= number <= len(layers):
+        raise InputError(f"layers: the backbone has {len(layers)} layers, {number} were asked for")
+    chosen = [round((i + 1) * len(layers) / number) - 1 for i in range(number)]
+    model.encoder.layer = nn.ModuleList(layers[i] for i in chosen)
+    model.config.num_hidden_layers = number

@@ -1,0 +1,261 @@
+"""The *options* encoding: a state, its questions and their options as one tree in one token sequence.
+
+    [CLS] state [SEP] | question [SEP] | [MASK] option | [MASK] option | question [SEP] | [MASK] option ...
+    trunk             | branch 1       | leaf 1        | leaf 2        | branch 2       | leaf 3
+
+Every token sees the trunk; a branch also sees itself; a leaf also sees its branch and itself. Nothing sees a sibling, and
+siblings take the same positions, so the order of options and of questions cannot matter, and leaves can be spread over
+several rows ("passes") without changing a score. The score of an option is read at its [MASK].
+
+Token budgets are fixed numbers, not shares of what is left: how much of a state is read never depends on which other
+questions are asked with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from julia1.errors import InputError, TooLongError
+from julia1.questions import Question, instruction_text
+from julia1.text.render import Content, render
+from julia1.text.tokenizer import TextTokenizer
+
+TRUNK = 0
+PADDING = -1
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Token budgets of the options encoding. ``state + question + option`` is the longest path the encoder must hold.
+
+    Attributes:
+        state_tokens: trunk length at most, its [CLS] and [SEP] included; a longer state is cut (and reported).
+        question_tokens: branch length at most, its [SEP] included; longer is an error.
+        option_tokens: leaf length at most, its [MASK] included; longer is an error.
+        pass_tokens: length of one row at most; further leaves go to another row with the same trunk.
+    """
+
+    state_tokens: int = 384
+    question_tokens: int = 64
+    option_tokens: int = 64
+    pass_tokens: int = 768
+
+    def __post_init__(self) -> None:
+        least = self.longest_path
+        if self.pass_tokens < least:
+            raise InputError(f"pass_tokens is {self.pass_tokens}: it must hold one whole path, {least} tokens")
+
+    @property
+    def longest_path(self) -> int:
+        """Positions that the encoder needs."""
+        return self.state_tokens + self.question_tokens + self.option_tokens
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How much of a state was read.
+
+    Attributes:
+        tokens: pieces in the whole state.
+        tokens_read: pieces that the model saw.
+    """
+
+    tokens: int
+    tokens_read: int
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the end of the state was left out."""
+        return self.tokens_read < self.tokens
+
+
+@dataclass(frozen=True)
+class Row:
+    """One unpadded sequence of the encoding.
+
+    Attributes:
+        input_ids, position_ids, branches, leaves: int64 ``[tokens]``.
+        markers: int64 ``[options]``, index of each option's [MASK].
+        slots: for each marker its (question index, option index).
+    """
+
+    input_ids: IntArray
+    position_ids: IntArray
+    branches: IntArray
+    leaves: IntArray
+    markers: IntArray
+    slots: tuple[tuple[int, int], ...]
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A padded batch of rows, named as the inputs of an exported graph; all int64.
+
+    Attributes:
+        input_ids, position_ids, branches, leaves: ``[rows, tokens]``; padding has branch -1.
+        markers: ``[rows, options]``; padded with 0, to be ignored by the reader.
+    """
+
+    input_ids: IntArray
+    position_ids: IntArray
+    branches: IntArray
+    leaves: IntArray
+    markers: IntArray
+
+    def feeds(self) -> dict[str, IntArray]:
+        """The arrays by input name."""
+        return {name: getattr(self, name) for name in INPUT_NAMES}
+
+
+INPUT_NAMES = ("input_ids", "position_ids", "branches", "leaves", "markers")
+
+
+@dataclass(frozen=True)
+class QuestionTokens:
+    """A question's branch and leaves as piece ids, special tokens included."""
+
+    branch: list[int]
+    leaves: list[list[int]]
+
+
+class OptionsEncoding:
+    """Turns states and questions into rows. Thread-safe: it keeps nothing between calls."""
+
+    def __init__(self, tokenizer: TextTokenizer, limits: Limits | None = None) -> None:
+        self.tokenizer = tokenizer
+        self.limits = limits or Limits()
+
+    def question_tokens(self, name: str, question: Question) -> QuestionTokens:
+        """Tokenize a question.
+
+        Raises:
+            TooLongError: the instructions or an option are over their token budget.
+        """
+        texts = [instruction_text(question), *question.option_texts()]
+        ids = self.tokenizer.ids([texts[0] or " ", *texts[1:]])
+        branch = ids[0] + [self.tokenizer.sep]
+        _check_length(len(branch), self.limits.question_tokens, f"the instructions of question {name!r}", texts[0])
+        leaves = []
+        for text, option in zip(texts[1:], ids[1:], strict=True):
+            leaf = [self.tokenizer.mask, *option]
+            _check_length(len(leaf), self.limits.option_tokens, f"an option of question {name!r}", text)
+            leaves.append(leaf)
+        return QuestionTokens(branch, leaves)
+
+    def trunks(self, states: Sequence[Content], strict: bool = False) -> list[tuple[list[int], Reading]]:
+        """Tokenize states into trunks, each with a record of how much was read.
+
+        Raises:
+            InputError: a state is empty.
+            TooLongError: ``strict`` and a state is over its token budget.
+        """
+        texts = []
+        for index, state in enumerate(states):
+            text = render(state, "the state" if len(states) == 1 else f"state {index}")
+            if not text.strip():
+                raise InputError(f"{'the state' if len(states) == 1 else f'state {index}'} is empty: nothing to decide on")
+            texts.append(text)
+        trunks = []
+        room = self.limits.state_tokens - 2
+        for ids in self.tokenizer.ids(texts):
+            if strict and len(ids) > room:
+                raise TooLongError(
+                    f"the state has {len(ids):,} tokens and the model reads {room:,}: shorten it, or allow truncation"
+                )
+            reading = Reading(len(ids), min(len(ids), room))
+            trunks.append(([self.tokenizer.cls, *ids[:room], self.tokenizer.sep], reading))
+        return trunks
+
+    def rows(self, trunk: Sequence[int], questions: Sequence[QuestionTokens]) -> list[Row]:
+        """Lay one trunk and its questions out in as few rows as the pass limit allows."""
+        rows: list[Row] = []
+        builder = _RowBuilder(trunk)
+        for question_index, question in enumerate(questions):
+            branch_open = False
+            for option_index, leaf in enumerate(question.leaves):
+                need = len(leaf) + (0 if branch_open else len(question.branch))
+                if len(builder) + need > self.limits.pass_tokens and builder.markers:
+                    rows.append(builder.build())
+                    builder = _RowBuilder(trunk)
+                    branch_open = False
+                if not branch_open:
+                    builder.open_branch(question.branch)
+                    branch_open = True
+                builder.add_leaf(leaf, (question_index, option_index))
+        rows.append(builder.build())
+        return rows
+
+    def collate(self, rows: Sequence[Row]) -> Encoded:
+        """Pad rows to one batch."""
+        shape = (len(rows), max(len(row) for row in rows))
+        input_ids = np.full(shape, self.tokenizer.pad, dtype=np.int64)
+        position_ids = np.zeros(shape, dtype=np.int64)
+        branches = np.full(shape, PADDING, dtype=np.int64)
+        leaves = np.zeros(shape, dtype=np.int64)
+        markers = np.zeros((len(rows), max(len(row.markers) for row in rows)), dtype=np.int64)
+        for i, row in enumerate(rows):
+            length = len(row)
+            input_ids[i, :length] = row.input_ids
+            position_ids[i, :length] = row.position_ids
+            branches[i, :length] = row.branches
+            leaves[i, :length] = row.leaves
+            markers[i, : len(row.markers)] = row.markers
+        return Encoded(input_ids, position_ids, branches, leaves, markers)
+
+    def encode(
+        self, state: Content, questions: Mapping[str, Question], strict: bool = False
+    ) -> tuple[list[Row], Reading]:
+        """Rows of one state with its questions; the convenience form of the steps above."""
+        ((trunk, reading),) = self.trunks([state], strict)
+        tokens = [self.question_tokens(name, question) for name, question in questions.items()]
+        return self.rows(trunk, tokens), reading
+
+
+class _RowBuilder:
+    def __init__(self, trunk: Sequence[int]) -> None:
+        self.ids = list(trunk)
+        self.positions = list(range(len(trunk)))
+        self.branches = [TRUNK] * len(trunk)
+        self.leaves = [0] * len(trunk)
+        self.markers: list[int] = []
+        self.slots: list[tuple[int, int]] = []
+        self._trunk_length = len(trunk)
+        self._branch = TRUNK
+        self._branch_length = 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def open_branch(self, tokens: Sequence[int]) -> None:
+        self._branch += 1
+        self._branch_length = len(tokens)
+        self._add(tokens, self._trunk_length, 0)
+
+    def add_leaf(self, tokens: Sequence[int], slot: tuple[int, int]) -> None:
+        self.markers.append(len(self.ids))
+        self.slots.append(slot)
+        self._add(tokens, self._trunk_length + self._branch_length, len(self.markers))
+
+    def build(self) -> Row:
+        arrays = (np.asarray(x, dtype=np.int64) for x in (self.ids, self.positions, self.branches, self.leaves, self.markers))
+        return Row(*arrays, slots=tuple(self.slots))
+
+    def _add(self, tokens: Sequence[int], position: int, leaf: int) -> None:
+        self.ids.extend(tokens)
+        self.positions.extend(range(position, position + len(tokens)))
+        self.branches.extend([self._branch] * len(tokens))
+        self.leaves.extend([leaf] * len(tokens))
+
+
+def _check_length(length: int, limit: int, where: str, text: str) -> None:
+    if length > limit:
+        raise TooLongError(f"{where} has {length} tokens, {limit} fit: shorten {text[:60]!r}…")

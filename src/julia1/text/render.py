@@ -1,0 +1,82 @@
+"""One way to turn content (a string, or JSON-like data) into the text that a model reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Union
+
+from julia1.errors import InputError
+
+Content = Union[str, Mapping[str, Any], Sequence[Any]]
+"""What a state, an instruction or a description may be."""
+
+MAX_DEPTH = 32
+
+
+def render(content: Any, where: str = "state") -> str:
+    """Return the text of ``content``.
+
+    A string stands as it is. Objects and arrays become one ``path: value`` line for each leaf, in their own order
+    (``order.items.0: socks``), which costs an encoder fewer tokens than JSON punctuation and reads like prose.
+
+    Args:
+        content: a string, mapping, sequence, or (inside those) a number, boolean or ``None``.
+        where: the name of the place, for error messages.
+
+    Raises:
+        InputError: NaN or infinity, a lone surrogate, a NUL character, nesting deeper than 32, or another type.
+    """
+    if isinstance(content, str):
+        return checked_text(content, where)
+    if not isinstance(content, (Mapping, list, tuple)):
+        raise InputError(f"{where} must be text, an object or a list, got {content!r} ({type(content).__name__})")
+    lines: list[str] = []
+    _flatten(content, "", where, lines, 0)
+    return "\n".join(lines)
+
+
+def checked_text(text: str, where: str) -> str:
+    """Return ``text`` unchanged, or raise ``InputError`` for characters that no tokenizer can read faithfully."""
+    if "\x00" in text:
+        raise InputError(f"{where} holds a NUL character at position {text.index(chr(0))}: take it out")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{where} holds a lone surrogate (U+{ord(text[error.start]):04X}) at position {error.start}: "
+            "the text was decoded wrongly, read it as UTF-8"
+        ) from None
+    return text
+
+
+def _flatten(value: Any, path: str, where: str, lines: list[str], depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise InputError(f"{where} is nested deeper than {MAX_DEPTH} levels at {path!r}")
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise InputError(f"{where} has the key {key!r} ({type(key).__name__}): keys must be text")
+            key = checked_text(key, f"a key of {where}")
+            _flatten(item, f"{path}.{key}" if path else key, where, lines, depth + 1)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            _flatten(item, f"{path}.{index}" if path else str(index), where, lines, depth + 1)
+    else:
+        lines.append(f"{path}: {_scalar(value, path, where)}")
+
+
+def _scalar(value: Any, path: str, where: str) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return checked_text(value, f"{where} at {path!r}")
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise InputError(f"{where} holds {value!r} at {path!r}: numbers must be finite")
+        return repr(value)
+    raise InputError(f"{where} holds {value!r} ({type(value).__name__}) at {path!r}: use text, numbers, lists or objects")

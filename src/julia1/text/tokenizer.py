@@ -1,0 +1,75 @@
+"""A thin wrapper around a ``tokenizer.json``: text to piece ids, special tokens by name and never by text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from julia1.errors import BundleError
+
+_NAMES = {
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+    "pad": ("[PAD]", "<pad>"),
+}
+
+
+class TextTokenizer:
+    """Tokenizes text with the Rust ``tokenizers`` library.
+
+    Text that spells a special token (``<mask>``, ``</s>`` …) is read as ordinary characters: user text can never act
+    as a marker.
+
+    Attributes:
+        cls, sep, mask, pad: ids of the special tokens.
+        vocabulary_size: number of ids.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        tokenizer.encode_special_tokens = True
+        self._tokenizer = tokenizer
+        self.vocabulary_size = int(tokenizer.get_vocab_size())
+        self.cls, self.sep, self.mask, self.pad = (self._special(kind) for kind in ("cls", "sep", "mask", "pad"))
+        self._reserved = frozenset((self.cls, self.sep, self.mask, self.pad))
+
+    @classmethod
+    def from_file(cls, path: Path) -> TextTokenizer:
+        """Read ``tokenizer.json``; raises ``BundleError`` when it is not one."""
+        try:
+            return cls(Tokenizer.from_file(str(path)))
+        except BundleError:
+            raise
+        except Exception as error:  # the Rust library raises plain Exception
+            raise BundleError(f"{path} is not a readable tokenizer file: {error}") from None
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Piece ids of each text, without special tokens."""
+        if len(texts) == 1:  # the batch call costs a thread pool round trip
+            found = [self._tokenizer.encode(texts[0], add_special_tokens=False).ids]
+        else:
+            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+            found = [encoding.ids for encoding in encodings]
+        return [
+            ids if self._reserved.isdisjoint(ids) else self._without_reserved(text)
+            for text, ids in zip(texts, found, strict=True)
+        ]
+
+    def _without_reserved(self, text: str) -> list[int]:
+        """Piece ids of a text that spells a special token which is also a piece of the model's vocabulary."""
+        for token_id in self._reserved:
+            name = str(self._tokenizer.id_to_token(token_id))
+            text = text.replace(name, f"{name[0]} {name[1:]}")
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return [i for i in ids if i not in self._reserved]
+
+    def _special(self, kind: str) -> int:
+        for name in _NAMES[kind]:
+            token_id = self._tokenizer.token_to_id(name)
+            if token_id is not None:
+                return int(token_id)
+        raise BundleError(f"the tokenizer has no {kind} token (looked for {', '.join(_NAMES[kind])})")

@@ -1,0 +1,1 @@
+"""Training: data, views, trainer, calibration. Needs the ``train`` extra."""

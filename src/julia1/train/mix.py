@@ -1,0 +1,69 @@
+"""The training mix: weighted draws from several sources, the same for the same seed and step."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from julia1.errors import InputError
+from julia1.train.recipe import Recipe
+from julia1.train.sources import LabelledSet, read_set, text_key, without_held_out
+from julia1.train.views import VIEWS, Drawing, Example
+
+
+class Mix:
+    """Draws examples for a step. ``draw(step)`` depends on the recipe's seed and the step only, so training resumes exactly."""
+
+    def __init__(self, recipe: Recipe, data: Path) -> None:
+        self._seed = recipe.seed
+        self._drawings: list[Drawing] = []
+        self._weights: list[float] = []
+        held_out = held_out_texts(recipe, data)
+        cache: dict[tuple[str, tuple[str, ...]], LabelledSet] = {}
+        for source in recipe.sources:
+            if source.view not in VIEWS:
+                raise InputError(f"source {source.set}: unknown view {source.view!r}; known: {', '.join(VIEWS)}")
+            key = (source.set, tuple(source.splits))
+            if key not in cache:
+                languages_out = recipe.held_out_languages.get(source.set, [])
+                cache[key] = without_held_out(read_set(data / source.set, source.splits, languages_out), held_out)
+            self._drawings.append(Drawing(cache[key], source, recipe.wordings))
+            self._weights.append(source.weight)
+
+    def draw(self, step: int, number: int) -> list[Example]:
+        """``number`` examples for a step."""
+        rng = random.Random(f"{self._seed}/{step}")
+        examples: list[Example] = []
+        while len(examples) < number:
+            (drawing,) = rng.choices(self._drawings, self._weights)
+            row = rng.choice(drawing.labelled.rows)
+            example = VIEWS[drawing.source.view](row, drawing, rng)
+            if example is not None and str(example.state).strip():
+                examples.append(example)
+        return examples
+
+    def texts_by_language(self, further: list[LabelledSet]) -> dict[str, list[str]]:
+        """Every text of the mix and of ``further`` sets by language, each once, label names as English and Chinese."""
+        texts: dict[str, dict[str, None]] = {}
+        for drawing in self._drawings:
+            meta = drawing.labelled.meta
+            texts.setdefault("en", {}).update(dict.fromkeys([*drawing.labels, *drawing.labelled.labels.values()]))
+            texts.setdefault("zh", {}).update(dict.fromkeys(drawing.labelled.labels_zh.values()))
+            texts["en"][str(meta["question"])] = None
+        for labelled in [*(d.labelled for d in self._drawings), *further]:
+            for row in labelled.rows:
+                language = str(row.get("lang", "en")).split("-")[0]
+                of_language = texts.setdefault(language, {})
+                for part in (row["text"], row.get("text_b"), row.get("question"), *row.get("options", ())):
+                    if part:
+                        of_language[part] = None
+        return {language: list(rows) for language, rows in texts.items()}
+
+
+def held_out_texts(recipe: Recipe, data: Path) -> frozenset[str]:
+    """Keys of all texts that the recipe holds out."""
+    keys: set[str] = set()
+    for name in recipe.held_out:
+        folder, _, split = name.partition("/")
+        keys.update(text_key(row["text"]) for row in read_set(data / folder, [split]).rows)
+    return frozenset(keys)

@@ -1,0 +1,159 @@
+"""Typed recipes: a YAML file filled into dataclasses, unknown keys refused by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import yaml
+
+from julia1.errors import InputError
+from julia1.text.options import Limits
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One labelled set in the mix.
+
+    Attributes:
+        set: folder name below the data folder.
+        view: how rows become questions (a name in ``julia1.train.views.VIEWS``).
+        weight: share of the drawn examples, relative to the other sources.
+        splits: which files to read.
+        areas: for ``area``: coarse name (with its description) to the label prefixes it covers.
+        polarity: for ``sentiment``: label to ``positive``, ``negative`` or ``neutral``.
+        names: other names of a label, drawn now and then in its place.
+    """
+
+    set: str
+    view: str
+    weight: float
+    splits: list[str] = field(default_factory=lambda: ["train"])
+    areas: dict[str, list[str]] = field(default_factory=dict)
+    polarity: dict[str, str] = field(default_factory=dict)
+    names: dict[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """How the vocabulary is trimmed.
+
+    Attributes:
+        size: number of pieces kept.
+        favoured: language to the number of its most frequent pieces that are kept for sure.
+        texts: further ``set/split`` names whose texts (never labels) are counted, in every language.
+    """
+
+    size: int = 40_000
+    favoured: dict[str, int] = field(default_factory=dict)
+    texts: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Training:
+    """Hyper-parameters of the optimisation."""
+
+    steps: int = 1500
+    states_per_step: int = 64
+    learning_rate: float = 1e-4
+    head_learning_rate: float = 5e-4
+    layer_decay: float = 0.95
+    weight_decay: float = 0.01
+    warmup: float = 0.05
+    clip_norm: float = 1.0
+    label_smoothing: float = 0.02
+    state_tokens: int = 128
+    pass_tokens: int = 384
+    batch_tokens: int = 6144
+    checkpoint_every: int = 100
+    evaluate_every: int = 300
+    threads: int = 2
+    bf16: bool = True
+    train_embeddings: bool = False
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A whole recipe for an open-decision model.
+
+    Attributes:
+        held_out: ``set/split`` names whose texts (and translations) must not be trained on.
+        held_out_languages: ``set: [languages]`` left out of training.
+        development: ``set/split`` names watched while training; never test splits.
+        wordings: question wordings by view and language, see ``julia1.train.views``.
+    """
+
+    name: str
+    sources: list[Source]
+    wordings: dict[str, dict[str, list[str]]]
+    seed: int = 1
+    layers: int | None = None
+    held_out: list[str] = field(default_factory=list)
+    held_out_languages: dict[str, list[str]] = field(default_factory=dict)
+    development: list[str] = field(default_factory=list)
+    calibration: list[str] = field(default_factory=list)
+    vocabulary: Vocabulary = field(default_factory=Vocabulary)
+    limits: Limits = field(default_factory=Limits)
+    training: Training = field(default_factory=Training)
+
+
+def load_recipe(path: Path) -> Recipe:
+    """Read a recipe; raises ``InputError`` naming the file and the key that is wrong."""
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read the recipe {path}: {error.strerror}") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{path} is not YAML: {error}") from None
+    return fill(Recipe, data, str(path))
+
+
+def fill(kind: type[T], data: Any, where: str) -> T:
+    """Fill dataclass ``kind`` from plain data, checking keys and types all the way down."""
+    if not isinstance(data, dict):
+        raise InputError(f"{where}: expected keys and values, got {type(data).__name__}")
+    hints = get_type_hints(kind)
+    fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    for key in data:
+        if key not in fields:
+            near = difflib.get_close_matches(str(key), fields, 1)
+            hint = f", did you mean {near[0]!r}?" if near else f"; known: {', '.join(fields)}"
+            raise InputError(f"{where}: unknown key {key!r}{hint}")
+    missing = [
+        name
+        for name, f in fields.items()
+        if name not in data and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+    ]
+    if missing:
+        raise InputError(f"{where}: missing {', '.join(missing)}")
+    return kind(**{key: _value(hints[key], value, f"{where}: {key}") for key, value in data.items()})
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        if value is None:
+            return None
+        return _value(next(a for a in args if a is not type(None)), value, where)
+    if dataclasses.is_dataclass(hint):
+        return fill(hint, value, where)  # type: ignore[arg-type]
+    if origin is list:
+        if not isinstance(value, list):
+            raise InputError(f"{where}: expected a list, got {value!r}")
+        return [_value(args[0], item, f"{where}[{i}]") for i, item in enumerate(value)]
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise InputError(f"{where}: expected keys and values, got {value!r}")
+        return {str(k): _value(args[1], item, f"{where}.{k}") for k, item in value.items()}
+    if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
+        return value
+    raise InputError(f"{where}: expected {hint.__name__}, got {value!r}")
