@@ -1,7 +1,7 @@
 """Typed questions: what can be asked about a state.
 
 A question has *instructions* (what is asked) and *criteria* (what may be answered). Both are content: a string, or a
-JSON-like object or array that is rendered to text the same way a state is (see ``julia1.text.render``).
+JSON-like object or array that is rendered to text the same way a state is (see ``julia1.content``).
 
 The order of a question's options never changes its answer.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Union
 
 from julia1.errors import InputError
-from julia1.text.render import Content, render
+from julia1.content import Content, render
 
 MAX_OPTIONS = 10_000
 

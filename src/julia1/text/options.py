@@ -19,9 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from julia1.answers import Reading
+from julia1.content import Content, render
 from julia1.errors import InputError, TooLongError
 from julia1.questions import Question, instruction_text
-from julia1.text.render import Content, render
 from julia1.text.tokenizer import TextTokenizer
 
 TRUNK = 0
@@ -55,24 +56,6 @@ class Limits:
     def longest_path(self) -> int:
         """Positions that the encoder needs."""
         return self.state_tokens + self.question_tokens + self.option_tokens
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How much of a state was read.
-
-    Attributes:
-        tokens: pieces in the whole state.
-        tokens_read: pieces that the model saw.
-    """
-
-    tokens: int
-    tokens_read: int
-
-    @property
-    def truncated(self) -> bool:
-        """Whether the end of the state was left out."""
-        return self.tokens_read < self.tokens
 
 
 @dataclass(frozen=True)

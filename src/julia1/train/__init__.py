@@ -1,1 +1,8 @@
-"""Training: data, views, trainer, calibration. Needs the ``train`` extra."""
+"""Training: sources, views, the mix, the trainer, calibration. Needs the ``train`` extra."""
+
+from julia1.train.mix import Mix
+from julia1.train.open_decisions import train_open_decisions
+from julia1.train.recipe import Recipe, load_recipe
+from julia1.train.trainer import Trainer
+
+__all__ = ["Mix", "Recipe", "Trainer", "load_recipe", "train_open_decisions"]

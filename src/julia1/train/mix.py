@@ -16,7 +16,7 @@ class Mix:
 
     def __init__(self, recipe: Recipe, data: Path) -> None:
         self._seed = recipe.seed
-        self._drawings: list[Drawing] = []
+        self.drawings: list[Drawing] = []
         self._weights: list[float] = []
         held_out = held_out_texts(recipe, data)
         cache: dict[tuple[str, tuple[str, ...]], LabelledSet] = {}
@@ -25,9 +25,9 @@ class Mix:
                 raise InputError(f"source {source.set}: unknown view {source.view!r}; known: {', '.join(VIEWS)}")
             key = (source.set, tuple(source.splits))
             if key not in cache:
-                languages_out = recipe.held_out_languages.get(source.set, [])
-                cache[key] = without_held_out(read_set(data / source.set, source.splits, languages_out), held_out)
-            self._drawings.append(Drawing(cache[key], source, recipe.wordings))
+                labelled = read_set(data / source.set, source.splits, recipe.held_out_languages)
+                cache[key] = without_held_out(labelled, held_out)
+            self.drawings.append(Drawing(cache[key], source, recipe.wordings))
             self._weights.append(source.weight)
 
     def draw(self, step: int, number: int) -> list[Example]:
@@ -35,7 +35,7 @@ class Mix:
         rng = random.Random(f"{self._seed}/{step}")
         examples: list[Example] = []
         while len(examples) < number:
-            (drawing,) = rng.choices(self._drawings, self._weights)
+            (drawing,) = rng.choices(self.drawings, self._weights)
             row = rng.choice(drawing.labelled.rows)
             example = VIEWS[drawing.source.view](row, drawing, rng)
             if example is not None and str(example.state).strip():
@@ -45,12 +45,12 @@ class Mix:
     def texts_by_language(self, further: list[LabelledSet]) -> dict[str, list[str]]:
         """Every text of the mix and of ``further`` sets by language, each once, label names as English and Chinese."""
         texts: dict[str, dict[str, None]] = {}
-        for drawing in self._drawings:
+        for drawing in self.drawings:
             meta = drawing.labelled.meta
             texts.setdefault("en", {}).update(dict.fromkeys([*drawing.labels, *drawing.labelled.labels.values()]))
             texts.setdefault("zh", {}).update(dict.fromkeys(drawing.labelled.labels_zh.values()))
             texts["en"][str(meta["question"])] = None
-        for labelled in [*(d.labelled for d in self._drawings), *further]:
+        for labelled in [*(d.labelled for d in self.drawings), *further]:
             for row in labelled.rows:
                 language = str(row.get("lang", "en")).split("-")[0]
                 of_language = texts.setdefault(language, {})

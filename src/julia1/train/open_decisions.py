@@ -51,7 +51,7 @@ def development_check(recipe: Recipe, data: Path, encoding: OptionsEncoding) -> 
     sets = {}
     for name in recipe.development:
         folder, _, split = name.partition("/")
-        labelled = read_set(data / folder, [split])
+        labelled = read_set(data / folder, [split], recipe.held_out_languages)
         rows = [r for r in labelled.rows if "label" in r or len(r.get("labels", ())) == 1]
         order = np.random.default_rng(recipe.seed).permutation(len(rows))[:EVALUATION_ROWS]
         sets[name] = LabelledSet(folder, labelled.meta, [rows[i] for i in order])

@@ -85,8 +85,9 @@ class Recipe:
 
     Attributes:
         held_out: ``set/split`` names whose texts (and translations) must not be trained on.
-        held_out_languages: ``set: [languages]`` left out of training.
+        held_out_languages: languages whose rows are left out of training, development and calibration.
         development: ``set/split`` names watched while training; never test splits.
+        calibration: sources of validation rows on which temperatures are fitted.
         wordings: question wordings by view and language, see ``julia1.train.views``.
     """
 
@@ -96,9 +97,9 @@ class Recipe:
     seed: int = 1
     layers: int | None = None
     held_out: list[str] = field(default_factory=list)
-    held_out_languages: dict[str, list[str]] = field(default_factory=dict)
+    held_out_languages: list[str] = field(default_factory=list)
     development: list[str] = field(default_factory=list)
-    calibration: list[str] = field(default_factory=list)
+    calibration: list[Source] = field(default_factory=list)
     vocabulary: Vocabulary = field(default_factory=Vocabulary)
     limits: Limits = field(default_factory=Limits)
     training: Training = field(default_factory=Training)

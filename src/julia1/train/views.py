@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from julia1.questions import Choice, Question, Score, YesNo
-from julia1.text.render import Content
+from julia1.content import Content
 from julia1.train.recipe import Source
 from julia1.train.sources import LabelledSet
 

@@ -12,6 +12,8 @@ Content = Union[str, Mapping[str, Any], Sequence[Any]]
 """What a state, an instruction or a description may be."""
 
 MAX_DEPTH = 32
+MAX_CHARACTERS = 500_000
+"""A longer state is a mistake, not a text to decide on: 1,000 times what a model reads."""
 
 
 def render(content: Any, where: str = "state") -> str:
@@ -25,7 +27,8 @@ def render(content: Any, where: str = "state") -> str:
         where: the name of the place, for error messages.
 
     Raises:
-        InputError: NaN or infinity, a lone surrogate, a NUL character, nesting deeper than 32, or another type.
+        InputError: NaN or infinity, a lone surrogate, a NUL character, more than 500,000 characters, nesting deeper
+            than 32, or another type.
     """
     if isinstance(content, str):
         return checked_text(content, where)
@@ -33,11 +36,13 @@ def render(content: Any, where: str = "state") -> str:
         raise InputError(f"{where} must be text, an object or a list, got {content!r} ({type(content).__name__})")
     lines: list[str] = []
     _flatten(content, "", where, lines, 0)
-    return "\n".join(lines)
+    return checked_text("\n".join(lines), where)
 
 
 def checked_text(text: str, where: str) -> str:
-    """Return ``text`` unchanged, or raise ``InputError`` for characters that no tokenizer can read faithfully."""
+    """Return ``text`` unchanged, or raise ``InputError`` when it is huge or no tokenizer can read it faithfully."""
+    if len(text) > MAX_CHARACTERS:
+        raise InputError(f"{where} has {len(text):,} characters, {MAX_CHARACTERS:,} are taken at most: send the part that matters")
     if "\x00" in text:
         raise InputError(f"{where} holds a NUL character at position {text.index(chr(0))}: take it out")
     try:

@@ -1,0 +1,189 @@
+"""Typed answers. Every answer carries its probabilities, a confidence, the entropy, and how much of the state was read.
+
+Confidence, for thresholds that mean the same whatever the number of options:
+
+======== =============================================================================================
+choice   ``(n * p_max - 1) / (n - 1)``: 0 when all ``n`` options are equally likely, 1 when one is certain
+yes/no   ``|2p - 1|``, which is the same formula for two options
+score    ``1 - E|level - mode| / U``, where ``U`` is that expectation under a uniform distribution; never below 0
+======== =============================================================================================
+
+Entropy is in nats: 0 when certain, ``ln n`` at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from julia1.questions import Choice, Question, Score, YesNo
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How much of a state was read.
+
+    Attributes:
+        tokens: pieces in the whole state.
+        tokens_read: pieces that the model saw.
+    """
+
+    tokens: int
+    tokens_read: int
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the end of the state was left out."""
+        return self.tokens_read < self.tokens
+
+
+@dataclass(frozen=True)
+class ChoiceAnswer:
+    """The answer to a ``Choice``.
+
+    Attributes:
+        choice: the most likely option.
+        probabilities: by option, in the order of the question.
+        confidence, entropy: see the module.
+        reading: how much of the state was read.
+        abstained: whether the confidence is under the caller's threshold; ``choice`` is then only the best guess.
+    """
+
+    choice: str
+    probabilities: Mapping[str, float]
+    confidence: float
+    entropy: float
+    reading: Reading
+    abstained: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return {"type": "choice", "choice": self.choice, "probabilities": dict(self.probabilities), **_common(self)}
+
+
+@dataclass(frozen=True)
+class YesNoAnswer:
+    """The answer to a ``YesNo``.
+
+    Attributes:
+        probability: of yes.
+        confidence, entropy, reading, abstained: as for a choice.
+    """
+
+    probability: float
+    confidence: float
+    entropy: float
+    reading: Reading
+    abstained: bool = False
+
+    @property
+    def yes(self) -> bool:
+        """Whether yes is the likelier answer."""
+        return self.probability > 0.5
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return {"type": "yesno", "yes": self.yes, "probability": self.probability, **_common(self)}
+
+
+@dataclass(frozen=True)
+class ScoreAnswer:
+    """The answer to a ``Score``.
+
+    Attributes:
+        score: the expected level, from 0 to the number of levels - 1.
+        level: the most likely level.
+        legend: text of each level.
+        probabilities: of each level, lowest first.
+        confidence, entropy, reading, abstained: as for a choice.
+    """
+
+    score: float
+    level: int
+    legend: Sequence[str]
+    probabilities: Sequence[float]
+    confidence: float
+    entropy: float
+    reading: Reading
+    abstained: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return {
+            "type": "score",
+            "score": self.score,
+            "level": self.level,
+            "legend": list(self.legend),
+            "probabilities": list(self.probabilities),
+            **_common(self),
+        }
+
+
+Answer = Union[ChoiceAnswer, YesNoAnswer, ScoreAnswer]
+"""Any typed answer."""
+
+
+def build_answer(
+    question: Question, probabilities: FloatArray, reading: Reading, abstain_below: float | None = None
+) -> Answer:
+    """The answer to a question from the probabilities of its options.
+
+    Args:
+        question: what was asked.
+        probabilities: float64 ``[options]``, in the order of ``question.option_texts()``.
+        reading: how much of the state was read.
+        abstain_below: mark the answer as abstained when its confidence is under this.
+    """
+    spread = entropy(probabilities)
+    values = probabilities.tolist()
+    top = int(probabilities.argmax())
+    if isinstance(question, Score):
+        sure = score_confidence(probabilities)
+        abstained = abstain_below is not None and sure < abstain_below
+        expected = float(probabilities @ np.arange(len(values)))
+        return ScoreAnswer(expected, top, question.option_texts(), values, sure, spread, reading, abstained)
+    sure = choice_confidence(probabilities)
+    abstained = abstain_below is not None and sure < abstain_below
+    if isinstance(question, YesNo):
+        return YesNoAnswer(values[1], sure, spread, reading, abstained)
+    assert isinstance(question, Choice)
+    names = list(question.options)
+    return ChoiceAnswer(names[top], dict(zip(names, values, strict=True)), sure, spread, reading, abstained)
+
+
+def choice_confidence(probabilities: FloatArray) -> float:
+    """``(n * p_max - 1) / (n - 1)``; 1 for a single option."""
+    number = len(probabilities)
+    if number == 1:
+        return 1.0
+    return max(0.0, float((number * probabilities.max() - 1) / (number - 1)))
+
+
+def score_confidence(probabilities: FloatArray) -> float:
+    """``1 - E|level - mode| / U``, never below 0; 1 for a single level."""
+    distance = np.abs(np.arange(len(probabilities)) - int(probabilities.argmax()))
+    uniform = float(distance.mean())
+    return 1.0 if uniform == 0 else max(0.0, 1.0 - float(probabilities @ distance) / uniform)
+
+
+def entropy(probabilities: FloatArray) -> float:
+    """Shannon entropy in nats."""
+    positive = probabilities[probabilities > 0]
+    return max(0.0, float(-(positive * np.log(positive)).sum()))
+
+
+def _common(answer: Answer) -> dict[str, Any]:
+    return {
+        "confidence": answer.confidence,
+        "entropy": answer.entropy,
+        "abstained": answer.abstained,
+        "tokens": answer.reading.tokens,
+        "tokens_read": answer.reading.tokens_read,
+        "truncated": answer.reading.truncated,
+    }

@@ -1,0 +1,218 @@
+"""The one path from question to answer: encode, batch, run, calibrate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from julia1 import settings
+from julia1.answers import Answer, Reading, build_answer
+from julia1.bundle import Bundle, Manifest, Variant
+from julia1.content import Content
+from julia1.errors import InputError
+from julia1.questions import Question, YesNo
+from julia1.runtime.calibration import UNCALIBRATED, probabilities, question_kind
+from julia1.runtime.cpu import probe
+from julia1.runtime.engines import Engine, open_engine
+from julia1.runtime.variants import choose_variant
+from julia1.text.options import Limits, OptionsEncoding, QuestionTokens, Row
+from julia1.text.tokenizer import TextTokenizer
+
+BATCH_TOKENS = 2048
+"""Padded tokens in one engine call at most; more fills no core better and only takes memory."""
+
+Request = tuple[Content, Mapping[str, Question]]
+FloatArray32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A row and the request it belongs to."""
+
+    request: int
+    row: Row
+
+
+def load(
+    bundle: str | Path | None = None, *, variant: str | None = None, threads: int | None = None, warm_up: bool = True
+) -> Decider:
+    """Load a bundle and return a warmed decider.
+
+    Args:
+        bundle: folder or zip; the model that ships with julia1 when ``None`` (and JULIA1_MODEL is not set).
+        variant: name of the variant to run; chosen by the CPU when ``None``.
+        threads: threads of the engine; the physical cores that this process may use when ``None``.
+        warm_up: answer a few made-up questions first, so that the first real one is not slower than the rest.
+
+    Raises:
+        BundleError: the bundle is missing, damaged or of another format.
+        EngineError: nothing in it runs on this machine.
+    """
+    opened = Bundle.open(bundle if bundle is not None else settings.model_path())
+    cpu = probe()
+    chosen, reason = choose_variant(opened, cpu, variant or settings.variant())
+    opened.check_variant(chosen)
+    if threads is not None and threads < 1:
+        raise InputError(f"threads is {threads}: at least 1, or leave it out")
+    number = threads or settings.threads() or cpu.cores
+    tokenizer = TextTokenizer.from_file(opened.path(opened.manifest.tokenizer))
+    engine = open_engine(chosen.engine, opened.path(chosen.files[0]), number)
+    decider = Decider(opened.manifest, tokenizer, engine, chosen, reason, number)
+    if warm_up:
+        decider.warm_up()
+    return decider
+
+
+class Decider:
+    """Answers questions about states with one loaded model.
+
+    Safe to share between threads. It keeps nothing between calls: no cache grows.
+
+    Attributes:
+        manifest: the bundle's manifest.
+        variant: the variant that runs.
+        reason: why this variant was chosen.
+        threads: threads of the engine.
+    """
+
+    def __init__(
+        self, manifest: Manifest, tokenizer: TextTokenizer, engine: Engine, variant: Variant, reason: str, threads: int
+    ) -> None:
+        self.manifest = manifest
+        self.variant = variant
+        self.reason = reason
+        self.threads = threads
+        self._engine = engine
+        encoding = manifest.encoding
+        limits = Limits(encoding.state_tokens, encoding.question_tokens, encoding.option_tokens, encoding.pass_tokens)
+        self._encoding = OptionsEncoding(tokenizer, limits)
+
+    def decide(
+        self,
+        state: Content,
+        questions: Mapping[str, Question],
+        *,
+        strict: bool = False,
+        abstain_below: float | None = None,
+    ) -> dict[str, Answer]:
+        """Answer every question about one state, in one pass of the encoder where they fit.
+
+        Args:
+            state: text, or an object or list that is rendered to text.
+            questions: by a name of your own; the names never reach the model.
+            strict: raise instead of cutting a state that is longer than the model reads. Without it the answer's
+                ``reading`` says what was read.
+            abstain_below: mark answers whose confidence is under this as abstained.
+
+        Raises:
+            InputError: an empty or unreadable state, or no questions.
+            TooLongError: an instruction or option over its budget, or (``strict``) a state over its.
+        """
+        return self.decide_requests([(state, questions)], strict=strict, abstain_below=abstain_below)[0]
+
+    def decide_many(
+        self,
+        states: Sequence[Content],
+        questions: Mapping[str, Question],
+        *,
+        strict: bool = False,
+        abstain_below: float | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+    ) -> list[dict[str, Answer]]:
+        """Answer the same questions about many states; results in the order of ``states``.
+
+        Rows are sorted by length and batched under ``batch_tokens`` padded tokens. An answer never depends on what it
+        was batched with. Arguments and errors are those of ``decide``.
+        """
+        if isinstance(states, (str, bytes, Mapping)):
+            raise InputError(f"states must be a list of states, got one {type(states).__name__}: use decide for one")
+        requests = [(state, questions) for state in states]
+        return self.decide_requests(requests, strict=strict, abstain_below=abstain_below, batch_tokens=batch_tokens)
+
+    def decide_requests(
+        self,
+        requests: Sequence[Request],
+        *,
+        strict: bool = False,
+        abstain_below: float | None = None,
+        batch_tokens: int = BATCH_TOKENS,
+    ) -> list[dict[str, Answer]]:
+        """Answer requests that each bring their own questions; the form that all others are made of."""
+        if abstain_below is not None and not 0 <= abstain_below <= 1:
+            raise InputError(f"abstain_below is {abstain_below}: a confidence lies between 0 and 1")
+        if not requests:
+            return []
+        logits, readings = self._run(requests, strict, batch_tokens)
+        return [
+            self._answers(questions, logits[index], readings[index], abstain_below)
+            for index, (_, questions) in enumerate(requests)
+        ]
+
+    def logits(self, requests: Sequence[Request], batch_tokens: int = BATCH_TOKENS) -> list[list[FloatArray32]]:
+        """Raw scores, before calibration: for each request, for each question, fp32 ``[options]``."""
+        return self._run(requests, False, batch_tokens)[0] if requests else []
+
+    def _run(
+        self, requests: Sequence[Request], strict: bool, batch_tokens: int
+    ) -> tuple[list[list[FloatArray32]], list[Reading]]:
+        tokens = self._question_tokens(requests)
+        trunks = self._encoding.trunks([state for state, _ in requests], strict)
+        work = [
+            _Work(index, row)
+            for index, (trunk, _) in enumerate(trunks)
+            for row in self._encoding.rows(trunk, tokens[index])
+        ]
+        logits = [[np.zeros(len(question.leaves), np.float32) for question in of_request] for of_request in tokens]
+        for batch in _batches(work, batch_tokens):
+            encoded = self._encoding.collate([item.row for item in batch])
+            scores = self._engine.run(encoded.feeds())
+            for item, values in zip(batch, scores, strict=True):
+                of_request = logits[item.request]
+                for (question, option), value in zip(item.row.slots, values, strict=False):
+                    of_request[question][option] = value
+        return logits, [reading for _, reading in trunks]
+
+    def warm_up(self) -> None:
+        """Answer made-up questions of a few lengths, so that the engine's buffers exist before the first request."""
+        question = {"warm up": YesNo("Is this a warm-up?")}
+        for words in (4, 40, 160):
+            self.decide("warm up " * words, question)
+
+    def _question_tokens(self, requests: Sequence[Request]) -> list[list[QuestionTokens]]:
+        """Tokens of each request's questions; questions that several requests share are tokenized once."""
+        known: dict[int, list[QuestionTokens]] = {}
+        for _, questions in requests:
+            if id(questions) not in known:
+                if not questions:
+                    raise InputError("no questions: ask at least one")
+                known[id(questions)] = [self._encoding.question_tokens(name, q) for name, q in questions.items()]
+        return [known[id(questions)] for _, questions in requests]
+
+    def _answers(
+        self,
+        questions: Mapping[str, Question],
+        logits: Sequence[FloatArray32],
+        reading: Reading,
+        abstain_below: float | None,
+    ) -> dict[str, Answer]:
+        answers = {}
+        for (name, question), values in zip(questions.items(), logits, strict=True):
+            calibration = self.manifest.calibration.get(question_kind(question), UNCALIBRATED)
+            answers[name] = build_answer(question, probabilities(values, calibration), reading, abstain_below)
+        return answers
+
+
+def _batches(work: Sequence[_Work], batch_tokens: int) -> Iterator[list[_Work]]:
+    """Work sorted by length, cut where the padded batch would pass the budget; one row always fits."""
+    batch: list[_Work] = []
+    for item in sorted(work, key=lambda w: len(w.row), reverse=True):
+        if batch and len(batch[0].row) * (len(batch) + 1) > batch_tokens:
+            yield batch
+            batch = []
+        batch.append(item)
+    if batch:
+        yield batch

@@ -1,0 +1,48 @@
+"""ONNX Runtime as an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from julia1.errors import EngineError
+
+_SLOW_FUSIONS = ["SkipLayerNormFusion"]
+"""ONNX Runtime 1.32 computes the fused kernel more slowly than its parts: 19.8 against 18.5 ms (fp32) and 10.3 against
+8.5 ms (int8) for a request of 35 tokens on one core; ``benchmarks/fusions.py`` prints it."""
+
+
+class OnnxRuntimeEngine:
+    """Runs an ONNX graph on the CPU. ``InferenceSession.run`` may be called from many threads at once."""
+
+    def __init__(self, graph: Path, threads: int, settings: Mapping[str, Any] | None = None) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+        options.log_severity_level = 3
+        # idle workers must sleep: a spinning pool takes cores from the service around it
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        for key, value in (settings or {}).items():
+            options.add_session_config_entry(key, str(value))
+        try:
+            self._session = onnxruntime.InferenceSession(
+                str(graph), options, providers=["CPUExecutionProvider"], disabled_optimizers=_SLOW_FUSIONS
+            )
+        except Exception as error:  # the library raises several classes of its own
+            raise EngineError(f"ONNX Runtime {onnxruntime.__version__} cannot load {graph}: {error}") from None
+        self._output = self._session.get_outputs()[0].name
+
+    def run(self, feeds: Mapping[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.float32]:
+        """Logits ``[rows, options]``; raises ``EngineError`` when the engine fails."""
+        try:
+            (logits,) = self._session.run([self._output], dict(feeds))
+        except Exception as error:
+            raise EngineError(f"ONNX Runtime failed on a batch of shape {feeds['input_ids'].shape}: {error}") from None
+        return logits  # type: ignore[no-any-return]
