@@ -1,11 +1,11 @@
 """julia1: decision models on almost any CPU.
 
-    import julia1
-    from julia1 import Choice, Score, YesNo
+import julia1
+from julia1 import Choice, Score, YesNo
 
-    decider = julia1.load()
-    answers = decider.decide("I was charged twice", {"team": Choice("Which team?", ["billing", "shipping"])})
-    answers["team"].choice
+decider = julia1.load()
+answers = decider.decide("I was charged twice", {"team": Choice("Which team?", ["billing", "shipping"])})
+answers["team"].choice
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -125,7 +125,7 @@ class ScoreAnswer:
         }
 
 
-Answer = Union[ChoiceAnswer, YesNoAnswer, ScoreAnswer]
+Answer = ChoiceAnswer | YesNoAnswer | ScoreAnswer
 """Any typed answer."""
 
 

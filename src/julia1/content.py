@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Union
+from typing import Any
 
 from julia1.errors import InputError
 
-Content = Union[str, Mapping[str, Any], Sequence[Any]]
+Content = str | Mapping[str, Any] | Sequence[Any]
 """What a state, an instruction or a description may be."""
 
 MAX_DEPTH = 32
@@ -42,7 +42,9 @@ def render(content: Any, where: str = "state") -> str:
 def checked_text(text: str, where: str) -> str:
     """Return ``text`` unchanged, or raise ``InputError`` when it is huge or no tokenizer can read it faithfully."""
     if len(text) > MAX_CHARACTERS:
-        raise InputError(f"{where} has {len(text):,} characters, {MAX_CHARACTERS:,} are taken at most: send the part that matters")
+        raise InputError(
+            f"{where} has {len(text):,} characters, {MAX_CHARACTERS:,} are taken at most: send the part that matters"
+        )
     if "\x00" in text:
         raise InputError(f"{where} holds a NUL character at position {text.index(chr(0))}: take it out")
     try:
@@ -84,4 +86,6 @@ def _scalar(value: Any, path: str, where: str) -> str:
         if not math.isfinite(value):
             raise InputError(f"{where} holds {value!r} at {path!r}: numbers must be finite")
         return repr(value)
-    raise InputError(f"{where} holds {value!r} ({type(value).__name__}) at {path!r}: use text, numbers, lists or objects")
+    raise InputError(
+        f"{where} holds {value!r} ({type(value).__name__}) at {path!r}: use text, numbers, lists or objects"
+    )

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Union
 
-from julia1.errors import InputError
 from julia1.content import Content, render
+from julia1.errors import InputError
 
 MAX_OPTIONS = 10_000
 
@@ -99,7 +98,7 @@ class Score:
         return [_not_blank(render(level, f"level {i}"), f"level {i}") for i, level in enumerate(self.levels)]
 
 
-Question = Union[Choice, YesNo, Score]
+Question = Choice | YesNo | Score
 """Any typed question."""
 
 
@@ -111,10 +110,7 @@ def instruction_text(question: Question) -> str:
 def _named_options(options: Mapping[str, Content | None] | Iterable[str]) -> dict[str, Content | None]:
     if isinstance(options, (str, bytes)):
         raise InputError(f"options must be a list of names or a mapping name -> description, not the text {options!r}")
-    if isinstance(options, Mapping):
-        pairs = list(options.items())
-    else:
-        pairs = [(name, None) for name in options]
+    pairs = list(options.items()) if isinstance(options, Mapping) else [(name, None) for name in options]
     names = []
     for name, _ in pairs:
         if not isinstance(name, str):

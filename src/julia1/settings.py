@@ -5,6 +5,9 @@
     ============== ======================================================= =======================================
     JULIA1_CACHE   folder for what can be made again: unpacked bundles     ``$XDG_CACHE_HOME/julia1``, or
                                                                            ``~/.cache/julia1``
+    JULIA1_MODEL   bundle to load when none is named                       the one that ships with julia1
+    JULIA1_VARIANT variant to run                                          the one that suits the CPU
+    JULIA1_THREADS threads of the engine                                   the physical cores it may use
     ============== ======================================================= =======================================
 
 A variable that is empty counts as not set. Variables are read at each call, so a change takes effect at once.
@@ -34,3 +37,38 @@ def cache_folder() -> Path:
         return Path.home() / ".cache" / "julia1"
     except RuntimeError:
         raise InputError("there is no home folder to keep a cache in: set JULIA1_CACHE to a writable folder") from None
+
+
+def bundled_models() -> Path:
+    """The folder of the bundles that ship with julia1."""
+    return Path(__file__).parent / "assets"
+
+
+def model_path() -> Path:
+    """The bundle to load when the caller names none; it need not exist."""
+    own = os.environ.get("JULIA1_MODEL", "")
+    try:
+        return Path(own).expanduser() if own else bundled_models() / "julia1-open-small"
+    except RuntimeError:
+        raise InputError(
+            f"JULIA1_MODEL is {own!r}, and there is no such user's home folder: write the path out"
+        ) from None
+
+
+def variant() -> str | None:
+    """The variant to run when the caller names none; ``None`` leaves it to the choice by CPU."""
+    return os.environ.get("JULIA1_VARIANT") or None
+
+
+def threads() -> int | None:
+    """Threads of the engine when the caller names none; ``None`` leaves it to the CPU.
+
+    Raises:
+        InputError: the variable is not a whole number of at least 1.
+    """
+    own = os.environ.get("JULIA1_THREADS", "")
+    if not own:
+        return None
+    if not (own.isascii() and own.isdigit()) or int(own) < 1:
+        raise InputError(f"JULIA1_THREADS is {own!r}: give a whole number of at least 1, or leave it out")
+    return int(own)

@@ -3,8 +3,8 @@
 *fp32*: each matrix is ``codes · scale``, folded to fp32 once when a session is made.
 
 *int8*: activations are quantized at run time with one scale a token row, then multiplied as uint8 × int8 in
-``MatMulInteger``. A row's scale depends on nothing but the row, so an answer cannot depend on what it is batched or padded
-with; the usual dynamic quantization takes one scale a tensor and fails exactly there. Everything is standard operators:
+``MatMulInteger``. A row's scale depends on nothing but the row, so an answer cannot depend on what it is batched or
+padded with; the usual dynamic quantization takes one scale a tensor and fails exactly there. All operators are standard:
 ``QuantizeLinear`` with one scale a row of the flattened input does the rounding in a single pass.
 """
 
@@ -77,13 +77,8 @@ class SharedWeights:
             scale = tensors.get(name + SCALE_SUFFIX)
             value = array.astype(np.float32)
             if scale is not None:
-                value = value * (scale[None, :] if self.is_linear(name) else scale[:, None])
+                value = value * scale
             self._by_content.setdefault(_content_key(value), name)
-
-    def is_linear(self, name: str) -> bool:
-        """Whether the matrix has one scale a column (a linear layer), not one a row (an embedding)."""
-        codes, scale = self._arrays[name], self._arrays[name + SCALE_SUFFIX]
-        return "embeddings" not in name if codes.shape[0] == codes.shape[1] else codes.shape[1] == len(scale)
 
     def find(self, value: npt.NDArray[Any]) -> str | None:
         """The stored name of a float initializer, or ``None``."""
@@ -96,7 +91,8 @@ class SharedWeights:
     def column_sums(self, name: str) -> npt.NDArray[np.float32]:
         """Sum over inputs of a linear layer's weights, fp32 ``[outputs]``."""
         sums = self._arrays[name].astype(np.int64).sum(axis=0)
-        return (sums * self._arrays[name + SCALE_SUFFIX].astype(np.float64)).astype(np.float32)
+        scaled: npt.NDArray[np.float64] = sums * self._arrays[name + SCALE_SUFFIX].astype(np.float64)
+        return scaled.astype(np.float32)
 
     def tensor(self, name: str) -> TensorProto:
         """The initializer that refers to a stored tensor."""
@@ -156,10 +152,9 @@ class _Rewriter:
             node.ClearField("metadata_props")  # the exporter's stack traces: half of the file
         shapes = [value for value in graph.value_info if value.name in made]
         rewritten = helper.make_graph(self.nodes, graph.name, graph.input, graph.output, kept, value_info=shapes)
-        model = helper.make_model(
+        return helper.make_model(
             rewritten, opset_imports=self.traced.opset_import, ir_version=10, producer_name="julia1"
         )
-        return model
 
     def rewrite_node(self, node: onnx.NodeProto) -> None:
         names = [self.stored.get(name) for name in node.input]
@@ -184,18 +179,14 @@ class _Rewriter:
         out = node.output[0]
         codes = self.add("Gather", [self.refer(name), node.input[1]], f"{out}.codes")
         scale = self.add("Gather", [self.refer(name + SCALE_SUFFIX), node.input[1]], f"{out}.row_scale")
-        column = self.add("Unsqueeze", [scale, self.constant("axis_last", np.array([-1], np.int64))], f"{out}.column")
         floats = self.add("Cast", [codes], f"{out}.float", to=TensorProto.FLOAT)
-        self.add("Mul", [floats, column], out)
+        self.add("Mul", [floats, scale], out)
 
     def float_value(self, name: str) -> str:
         """fp32 weights of a stored matrix; a session folds this to a constant when it is made."""
         if name not in self.floats:
-            scale = self.refer(name + SCALE_SUFFIX)
-            if not self.weights.is_linear(name):
-                scale = self.add("Unsqueeze", [scale, self.constant("axis_last", np.array([-1], np.int64))], f"{name}.column")
             floats = self.add("Cast", [self.refer(name)], f"{name}.cast", to=TensorProto.FLOAT)
-            self.floats[name] = self.add("Mul", [floats, scale], f"{name}.float")
+            self.floats[name] = self.add("Mul", [floats, self.refer(name + SCALE_SUFFIX)], f"{name}.float")
         return self.floats[name]
 
     def integer_product(self, node: onnx.NodeProto, name: str) -> None:
@@ -204,7 +195,9 @@ class _Rewriter:
         codes, row_scale = self.quantized_rows(activation, shifted)
         zero = 0 if shifted else ZERO_POINT
         product = self.add(
-            "MatMulInteger", [codes, self.refer(name), self.constant(f"zero_{zero}", np.array(zero, np.uint8))], f"{out}.int"
+            "MatMulInteger",
+            [codes, self.refer(name), self.constant(f"zero_{zero}", np.array(zero, np.uint8))],
+            f"{out}.int",
         )
         floats = self.add("Cast", [product], f"{out}.cast", to=TensorProto.FLOAT)
         scaled = self.add("Mul", [floats, self.refer(name + SCALE_SUFFIX)], f"{out}.by_column")
@@ -216,15 +209,19 @@ class _Rewriter:
         self.add("Reshape", [rows, self.output_shape(activation, columns)], out)
 
     def quantized_rows(self, activation: str, shifted: bool) -> tuple[str, str]:
-        """uint8 codes ``[rows, inputs]`` and fp32 scales ``[rows, 1]`` of an activation; made once for all its readers."""
+        """uint8 codes ``[rows, inputs]`` and fp32 scales ``[rows, 1]`` of an activation, made once for all readers."""
         if activation not in self.rows:
             last = int(self.dimensions(activation)[-1].dim_value)
             flat = self.add(
-                "Reshape", [activation, self.constant(f"flat_{last}", np.array([-1, last], np.int64))], f"{activation}.flat"
+                "Reshape",
+                [activation, self.constant(f"flat_{last}", np.array([-1, last], np.int64))],
+                f"{activation}.flat",
             )
             if shifted:
                 magnitude = flat = self.add(
-                    "Add", [flat, self.constant("gelu_floor", np.array(GELU_FLOOR, np.float32))], f"{activation}.shifted"
+                    "Add",
+                    [flat, self.constant("gelu_floor", np.array(GELU_FLOOR, np.float32))],
+                    f"{activation}.shifted",
                 )
                 levels = 255
             else:

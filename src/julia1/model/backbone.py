@@ -41,7 +41,7 @@ def load_encoder(folder: Path, layers: int | None = None, keep_pieces: list[int]
         model.pooler = None
     if keep_pieces is not None:
         rows = model.get_input_embeddings().weight.detach()[torch.tensor(keep_pieces)].clone()
-        model.set_input_embeddings(nn.Embedding.from_pretrained(rows, freeze=False))
+        model.set_input_embeddings(nn.Embedding(rows.shape[0], rows.shape[1], _weight=rows))
         model.config.vocab_size = len(keep_pieces)
     if layers is not None:
         _keep_layers(model, layers)

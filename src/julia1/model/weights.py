@@ -1,11 +1,12 @@
 """Eight-bit storage of a model's weights: one safetensors file for training, for the fp32 graph and for the int8 graph.
 
-Every matrix is stored as int8 with one fp32 scale an output channel (an embedding: one a row), everything else as fp32.
-``round_weights`` puts a model onto that grid, after which storing it is lossless: PyTorch, the fp32 variant and the int8
-variant of a bundle all hold exactly the same numbers.
+Every matrix is stored as int8 with one fp32 scale an output channel (an embedding: one a row), all else as fp32.
+``round_weights`` puts a model onto that grid, after which storing it is lossless: PyTorch, the fp32 variant and the
+int8 variant of a bundle all hold exactly the same numbers.
 
 Linear weights are stored as ``[inputs, outputs]``, the layout ONNX reads, which is why the file can serve as its
-external data.
+external data. Their scales are ``[outputs]``; those of an embedding are ``[rows, 1]``: codes times scale is the weight
+in either case.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ SCALE_SUFFIX = ".scale"
 LEVELS = 127
 
 
-def matrix_weights(model: nn.Module) -> dict[str, tuple[nn.Module, nn.Parameter]]:
-    """The weights that are stored in eight bits, by parameter name: all of linear layers and embeddings."""
+def matrix_modules(model: nn.Module) -> dict[str, nn.Linear | nn.Embedding]:
+    """The modules whose weights are stored in eight bits, by parameter name: all linear layers and embeddings."""
     return {
-        f"{name}.weight": (module, module.weight)
+        f"{name}.weight": module
         for name, module in model.named_modules()
         if isinstance(module, (nn.Linear, nn.Embedding))
     }
@@ -46,23 +47,23 @@ def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def round_weights(model: nn.Module) -> None:
     """Round every stored matrix to its eight-bit grid, in place."""
-    for _, weight in matrix_weights(model).values():
-        codes, scale = quantize_rows(weight)
-        weight.copy_(codes.float() * scale[:, None])
+    for module in matrix_modules(model).values():
+        codes, scale = quantize_rows(module.weight)
+        module.weight.copy_(codes.float() * scale[:, None])
 
 
 def save_weights(model: OptionModel, path: Path) -> None:
     """Write a rounded model's weights and its encoder config (in the file's metadata)."""
     from safetensors.numpy import save_file
 
-    matrices = matrix_weights(model)
+    matrices = matrix_modules(model)
     tensors: dict[str, npt.NDArray[Any]] = {}
     for name, parameter in model.named_parameters():
         if name in matrices:
             codes, scale = quantize_rows(parameter.detach())
-            stored = codes.T if isinstance(matrices[name][0], nn.Linear) else codes
-            tensors[name] = np.ascontiguousarray(stored.numpy())
-            tensors[name + SCALE_SUFFIX] = scale.numpy()
+            is_linear = isinstance(matrices[name], nn.Linear)
+            tensors[name] = np.ascontiguousarray((codes.T if is_linear else codes).numpy())
+            tensors[name + SCALE_SUFFIX] = (scale if is_linear else scale[:, None]).numpy()
         else:
             tensors[name] = parameter.detach().numpy()
     config = json.dumps(config_dictionary(model.encoder), sort_keys=True)
@@ -86,7 +87,7 @@ def load_weights(path: Path) -> OptionModel:
     if "encoder_config" not in metadata:
         raise BundleError(f"{path} is not a julia1 weight file: it names no encoder_config")
     model = OptionModel(new_encoder(json.loads(metadata["encoder_config"])))
-    matrices = matrix_weights(model)
+    matrices = matrix_modules(model)
     state: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():
         stored = tensors.get(name)
@@ -94,11 +95,12 @@ def load_weights(path: Path) -> OptionModel:
             raise BundleError(f"{path}: the tensor {name} is missing")
         value = torch.from_numpy(stored).float()
         if name in matrices:
-            if isinstance(matrices[name][0], nn.Linear):
-                value = value.T
-            value = value * torch.from_numpy(tensors[name + SCALE_SUFFIX])[:, None]
+            scale = torch.from_numpy(tensors[name + SCALE_SUFFIX])
+            value = (value * scale).T.contiguous() if isinstance(matrices[name], nn.Linear) else value * scale
         if value.shape != parameter.shape:
-            raise BundleError(f"{path}: {name} has shape {tuple(value.shape)}, the model needs {tuple(parameter.shape)}")
+            raise BundleError(
+                f"{path}: {name} has shape {tuple(value.shape)}, the model needs {tuple(parameter.shape)}"
+            )
         state[name] = value
     model.load_state_dict(state, strict=False)
     return model.eval()

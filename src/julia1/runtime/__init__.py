@@ -1,4 +1,4 @@
-"""From questions to answers on a CPU: probe, variant, engine, decider. Needs ONNX Runtime, tokenizers and NumPy only."""
+"""From questions to answers on a CPU: probe, variant, engine, decider. Needs ONNX Runtime, tokenizers, NumPy only."""
 
 from julia1.runtime.cpu import Cpu, probe, usable_cores
 from julia1.runtime.decider import Decider, load

@@ -29,7 +29,7 @@ def choose_variant(bundle: Bundle, cpu: Cpu, wanted: str | None = None) -> tuple
         if missing:
             raise EngineError(f"the variant {wanted!r} cannot run here: {missing}. Leave the choice to julia1")
         return variant, "asked for"
-    refused = []
+    refused: list[str] = []
     for variant in sorted(bundle.manifest.variants, key=lambda v: _PREFERENCE.get(v.precision, 2)):
         missing = missing_needs(variant, cpu)
         if not missing:

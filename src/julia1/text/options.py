@@ -3,9 +3,9 @@
     [CLS] state [SEP] | question [SEP] | [MASK] option | [MASK] option | question [SEP] | [MASK] option ...
     trunk             | branch 1       | leaf 1        | leaf 2        | branch 2       | leaf 3
 
-Every token sees the trunk; a branch also sees itself; a leaf also sees its branch and itself. Nothing sees a sibling, and
-siblings take the same positions, so the order of options and of questions cannot matter, and leaves can be spread over
-several rows ("passes") without changing a score. The score of an option is read at its [MASK].
+Every token sees the trunk; a branch also sees itself; a leaf also sees its branch and itself. Nothing sees a sibling,
+and siblings take the same positions, so the order of options and of questions cannot matter, and leaves can be spread
+over several rows ("passes") without changing a score. The score of an option is read at its [MASK].
 
 Token budgets are fixed numbers, not shares of what is left: how much of a state is read never depends on which other
 questions are asked with it.
@@ -145,7 +145,9 @@ class OptionsEncoding:
         for index, state in enumerate(states):
             text = render(state, "the state" if len(states) == 1 else f"state {index}")
             if not text.strip():
-                raise InputError(f"{'the state' if len(states) == 1 else f'state {index}'} is empty: nothing to decide on")
+                raise InputError(
+                    f"{'the state' if len(states) == 1 else f'state {index}'} is empty: nothing to decide on"
+                )
             texts.append(text)
         trunks = []
         room = self.limits.state_tokens - 2
@@ -229,8 +231,17 @@ class _RowBuilder:
         self._add(tokens, self._trunk_length + self._branch_length, len(self.markers))
 
     def build(self) -> Row:
-        arrays = (np.asarray(x, dtype=np.int64) for x in (self.ids, self.positions, self.branches, self.leaves, self.markers))
-        return Row(*arrays, slots=tuple(self.slots))
+        def array(values: list[int]) -> IntArray:
+            return np.asarray(values, dtype=np.int64)
+
+        return Row(
+            input_ids=array(self.ids),
+            position_ids=array(self.positions),
+            branches=array(self.branches),
+            leaves=array(self.leaves),
+            markers=array(self.markers),
+            slots=tuple(self.slots),
+        )
 
     def _add(self, tokens: Sequence[int], position: int, leaf: int) -> None:
         self.ids.extend(tokens)

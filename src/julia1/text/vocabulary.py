@@ -64,7 +64,9 @@ def choose_pieces(
     if len(kept) < size:
         raise InputError(f"the corpus has only {len(kept):,} distinct pieces, {size:,} were asked for: lower the size")
     if len(kept) > size:
-        raise InputError(f"characters and favoured languages alone take {len(kept):,} pieces: raise the size of {size:,}")
+        raise InputError(
+            f"characters and favoured languages alone take {len(kept):,} pieces: raise the size of {size:,}"
+        )
     return sorted(kept)
 
 
@@ -72,7 +74,9 @@ def trim_tokenizer(source: Path, keep: list[int], target: Path) -> None:
     """Write ``target`` as ``source`` with only the pieces in ``keep``; new id = position in ``keep``."""
     data: dict[str, Any] = json.loads(source.read_text(encoding="utf-8"))
     if data.get("model", {}).get("type") != "Unigram":
-        raise InputError(f"{source}: only Unigram tokenizers can be trimmed, this is {data.get('model', {}).get('type')!r}")
+        raise InputError(
+            f"{source}: only Unigram tokenizers can be trimmed, this is {data.get('model', {}).get('type')!r}"
+        )
     vocabulary = data["model"]["vocab"]
     new_ids = {old: new for new, old in enumerate(keep)}
     data["model"]["vocab"] = [vocabulary[old] for old in keep]

@@ -97,6 +97,8 @@ def expected_calibration_error(confidence: npt.ArrayLike, right: npt.ArrayLike, 
     return float(error)
 
 
-def _search(items: Sequence[Scored], temperatures: npt.NDArray[np.float64], slopes: npt.NDArray[np.float64]) -> Calibration:
+def _search(
+    items: Sequence[Scored], temperatures: npt.NDArray[np.float64], slopes: npt.NDArray[np.float64]
+) -> Calibration:
     candidates = [Calibration(float(t), float(s)) for t in temperatures for s in slopes if t + s * math.log(2) > 0.05]
     return min(candidates, key=lambda c: cross_entropy(items, c))

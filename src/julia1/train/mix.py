@@ -12,7 +12,10 @@ from julia1.train.views import VIEWS, Drawing, Example
 
 
 class Mix:
-    """Draws examples for a step. ``draw(step)`` depends on the recipe's seed and the step only, so training resumes exactly."""
+    """Draws examples for a step.
+
+    A draw depends on the recipe's seed and the step only, so training resumes exactly.
+    """
 
     def __init__(self, recipe: Recipe, data: Path) -> None:
         self._seed = recipe.seed

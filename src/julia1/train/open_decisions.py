@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from tokenizers import Tokenizer
 from julia1.model.backbone import load_encoder
 from julia1.model.option_model import OptionModel
 from julia1.questions import Choice
-from julia1.text.options import Limits, OptionsEncoding
+from julia1.text.options import OptionsEncoding
 from julia1.text.tokenizer import TextTokenizer
 from julia1.text.vocabulary import choose_pieces, count_pieces, trim_tokenizer
 from julia1.train.mix import Mix
@@ -30,8 +29,8 @@ EVALUATION_ROWS = 120
 def train_open_decisions(recipe: Recipe, data: Path, backbone: Path, output: Path) -> OptionModel:
     """Run a recipe; a run found in ``output`` is taken up where its last checkpoint left it.
 
-    ``output`` gets ``tokenizer.json`` and ``pieces.json`` (the trimmed vocabulary), ``training.pt`` (the last checkpoint)
-    and ``log.jsonl``. Returns the trained model in fp32.
+    ``output`` gets ``tokenizer.json`` and ``pieces.json`` (the trimmed vocabulary), ``training.pt`` (the last
+    checkpoint) and ``log.jsonl``. Returns the trained model in fp32.
     """
     output.mkdir(parents=True, exist_ok=True)
     mix = Mix(recipe, data)
@@ -46,7 +45,9 @@ def train_open_decisions(recipe: Recipe, data: Path, backbone: Path, output: Pat
     return model
 
 
-def development_check(recipe: Recipe, data: Path, encoding: OptionsEncoding) -> Callable[[OptionModel], dict[str, float]]:
+def development_check(
+    recipe: Recipe, data: Path, encoding: OptionsEncoding
+) -> Callable[[OptionModel], dict[str, float]]:
     """A function that measures accuracy on a few rows of each development set, all its labels as bare options."""
     sets = {}
     for name in recipe.development:
@@ -91,7 +92,7 @@ def _vocabulary(recipe: Recipe, mix: Mix, data: Path, backbone: Path, output: Pa
     trim_tokenizer(source, pieces, output / "tokenizer.json")
     temporary = chosen.with_suffix(".tmp")
     temporary.write_text(json.dumps(pieces))
-    os.replace(temporary, chosen)
+    temporary.replace(chosen)
     return pieces
 
 

@@ -84,6 +84,7 @@ class Recipe:
     """A whole recipe for an open-decision model.
 
     Attributes:
+        name, description, license, base_model, limitations: what the bundle's card says of the model.
         held_out: ``set/split`` names whose texts (and translations) must not be trained on.
         held_out_languages: languages whose rows are left out of training, development and calibration.
         development: ``set/split`` names watched while training; never test splits.
@@ -94,6 +95,10 @@ class Recipe:
     name: str
     sources: list[Source]
     wordings: dict[str, dict[str, list[str]]]
+    description: str = ""
+    license: str = "Apache-2.0"
+    base_model: str = ""
+    limitations: list[str] = field(default_factory=list)
     seed: int = 1
     layers: int | None = None
     held_out: list[str] = field(default_factory=list)

@@ -82,7 +82,9 @@ def text_key(text: str) -> str:
 def without_held_out(labelled: LabelledSet, held_out: frozenset[str]) -> LabelledSet:
     """Drop rows whose text is held out, and every row of their group (its translations)."""
     groups = {
-        (row.get("subset"), row["group"]) for row in labelled.rows if "group" in row and text_key(row["text"]) in held_out
+        (row.get("subset"), row["group"])
+        for row in labelled.rows
+        if "group" in row and text_key(row["text"]) in held_out
     }
     rows = [
         row

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -172,7 +171,7 @@ class Trainer:
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=training.bf16):
                 logits = self.model(**to_tensors(encoded))
             loss, _ = option_loss(logits, batch, training.label_smoothing)
-            (loss / questions).backward()
+            (loss / questions).backward()  # type: ignore[no-untyped-call]
             total += loss.item()
             tokens += sum(len(item.row) for item in batch)
         nn.utils.clip_grad_norm_(self.model.parameters(), training.clip_norm)
@@ -188,8 +187,10 @@ class Trainer:
 
     def _save(self) -> None:
         temporary = self._checkpoint.with_suffix(".tmp")
-        torch.save({"step": self.step, "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}, temporary)
-        os.replace(temporary, self._checkpoint)
+        torch.save(
+            {"step": self.step, "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}, temporary
+        )
+        temporary.replace(self._checkpoint)
 
     def _resume(self) -> None:
         if self._checkpoint.is_file():

@@ -7,17 +7,26 @@ wordings and label forms anew is what teaches the model to read options instead 
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from julia1.questions import Choice, Question, Score, YesNo
 from julia1.content import Content
+from julia1.questions import Choice, Question, Score, YesNo
 from julia1.train.recipe import Source
 from julia1.train.sources import LabelledSet
-
-Target = list[float]
+from julia1.train.view_tables import (
+    ANSWER_KINDS,
+    QUESTION_WORDS,
+    SENTIMENT_EN,
+    SENTIMENT_LEVELS_EN,
+    SENTIMENT_LEVELS_ZH,
+    SENTIMENT_ZH,
+    UPSET_EN,
+    UPSET_ZH,
+    LevelTable,
+    Target,
+)
 
 
 @dataclass(frozen=True)
@@ -172,7 +181,9 @@ def _membership(
     elif form < 0.75:
         question = YesNo(draw.wording(rng, "yesno", "en", label=text))
     else:
-        question = YesNo(draw.wording(rng, "yesno", language, label=name), true=text, false=rng.choice((None, "anything else")))
+        question = YesNo(
+            draw.wording(rng, "yesno", language, label=name), true=text, false=rng.choice((None, "anything else"))
+        )
     return question, [0.0, 1.0] if says_yes else [1.0, 0.0]
 
 
@@ -198,7 +209,7 @@ def sentiment_view(row: dict[str, Any], draw: Drawing, rng: random.Random) -> Ex
     form = rng.random()
     if form < 0.4:
         wanted = ["positive", "negative"] + (["neutral"] if kind == "neutral" or rng.random() < 0.4 else [])
-        words = _SENTIMENT_ZH if language.startswith("zh") and rng.random() < 0.6 else rng.choice(_SENTIMENT_EN)
+        words = SENTIMENT_ZH if language.startswith("zh") and rng.random() < 0.6 else rng.choice(SENTIMENT_EN)
         rng.shuffle(wanted)
         question: Question = Choice(draw.wording(rng, "sentiment", language), [words[w] for w in wanted])
         return Example(text, [(question, [float(w == kind) for w in wanted])])
@@ -207,7 +218,7 @@ def sentiment_view(row: dict[str, Any], draw: Drawing, rng: random.Random) -> Ex
         question = YesNo(draw.wording(rng, f"is_{asked}", language))
         return Example(text, [(question, [0.0, 1.0] if asked == kind else [1.0, 0.0])])
     chinese = language.startswith("zh") and rng.random() < 0.6
-    levels, targets = _levels(rng, _SENTIMENT_LEVELS_ZH if chinese else _SENTIMENT_LEVELS_EN, kind)
+    levels, targets = _levels(rng, SENTIMENT_LEVELS_ZH if chinese else SENTIMENT_LEVELS_EN, kind)
     return Example(text, [(Score(draw.wording(rng, "sentiment_level", language), levels), targets)])
 
 
@@ -222,7 +233,7 @@ def upset_view(row: dict[str, Any], draw: Drawing, rng: random.Random) -> Exampl
     else:
         return None
     chinese = language.startswith("zh") and rng.random() < 0.6
-    levels, targets = _levels(rng, _UPSET_ZH if chinese else _UPSET_EN, kind)
+    levels, targets = _levels(rng, UPSET_ZH if chinese else UPSET_EN, kind)
     return Example(row["text"], [(Score(draw.wording(rng, "upset", language), levels), targets)])
 
 
@@ -247,42 +258,21 @@ def language_view(row: dict[str, Any], draw: Drawing, rng: random.Random) -> Exa
     if gold not in names:
         return None
     others = rng.sample([code for code in names if code != gold], rng.randint(1, 8))
-    return Example(row["text"], [_plain_choice(draw, rng, row, "language", names[gold][0], [names[o][0] for o in others])])
-
-
-_QUESTION_WORDS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("number", re.compile(r"\bhow (many|much|old|far|tall|big|long|fast|often|high|hot|cold)\b|多少|几(个|点|岁|度|次)|多(大|高|远|久|长)", re.I)),
-    ("person", re.compile(r"\b(who|whose|whom)\b|谁|哪位", re.I)),
-    ("place", re.compile(r"\bwhere\b|\b(what|which) (city|country|state|place)\b|哪里|哪儿|在哪|什么地方", re.I)),
-    ("time", re.compile(r"\bwhen\b|\bwhat (time|day|date|year)\b|什么时候|何时|哪天|几点", re.I)),
-    ("reason", re.compile(r"\bwhy\b|\bhow come\b|为什么|为何", re.I)),
-    ("manner", re.compile(r"^(so )?how (do|can|to|would|should|could|does|did) |怎么(做|办|样|才)|如何", re.I)),
-    ("definition", re.compile(r"\bwhat (does|do) .+ mean\b|\bdefin(e|ition)\b|\bwhat('s| is) (a|an|the meaning)\b|是什么意思|什么是", re.I)),
-    ("abbreviation", re.compile(r"\bstand for\b|\babbreviat|\bacronym\b|缩写", re.I)),
-)
-_ANSWER_KINDS: dict[str, list[tuple[str, str | None]]] = {
-    "number": [("number", "a number, amount or measure"), ("numeric value", None), ("quantity", "how many or how much"), ("数字", None)],
-    "person": [("person", "a human being or a group of people"), ("human", None), ("人物", None)],
-    "place": [("location", "a place, city or country"), ("place", None), ("地点", None)],
-    "time": [("time", "a date or a time"), ("date or time", None), ("时间", None)],
-    "reason": [("reason", "why something happens"), ("cause", None), ("原因", None)],
-    "manner": [("method", "how something is done"), ("way to do it", None), ("方法", None)],
-    "definition": [("description", "a definition or description"), ("definition", None), ("描述", None)],
-    "abbreviation": [("abbreviation", "what letters stand for"), ("缩写", None)],
-    "entity": [("entity", "a thing, product, animal or work"), ("thing", None), ("事物", None)],
-}
+    return Example(
+        row["text"], [_plain_choice(draw, rng, row, "language", names[gold][0], [names[o][0] for o in others])]
+    )
 
 
 def answer_kind_view(row: dict[str, Any], draw: Drawing, rng: random.Random) -> Example | None:
     """Which kind of answer does this question ask for? Weak labels from its question words."""
-    found = [kind for kind, pattern in _QUESTION_WORDS if pattern.search(row["text"])]
+    found = [kind for kind, pattern in QUESTION_WORDS if pattern.search(row["text"])]
     if len(found) != 1:
         return None
     gold = found[0]
     form = rng.randrange(4)
-    kinds = [gold, *rng.sample([k for k in _ANSWER_KINDS if k != gold], rng.randint(2, 7))]
+    kinds = [gold, *rng.sample([k for k in ANSWER_KINDS if k != gold], rng.randint(2, 7))]
     rng.shuffle(kinds)
-    options = dict(_ANSWER_KINDS[k][form % len(_ANSWER_KINDS[k])] for k in kinds)
+    options = dict(ANSWER_KINDS[k][form % len(ANSWER_KINDS[k])] for k in kinds)
     question = Choice(draw.wording(rng, "answer_kind", row.get("lang", "en")), options)
     return Example(row["text"], [(question, [float(k == gold) for k in kinds])])
 
@@ -295,7 +285,9 @@ def pair_view(row: dict[str, Any], draw: Drawing, rng: random.Random) -> Example
     if rng.random() < 0.5:
         texts.reverse()
     state = dict(zip(names, texts, strict=True))
-    return Example(state, [(YesNo(draw.wording(rng, "same", row.get("lang", "en"))), [0.0, 1.0] if same else [1.0, 0.0])])
+    return Example(
+        state, [(YesNo(draw.wording(rng, "same", row.get("lang", "en"))), [0.0, 1.0] if same else [1.0, 0.0])]
+    )
 
 
 def open_view(row: dict[str, Any], draw: Drawing, rng: random.Random) -> Example | None:
@@ -322,48 +314,8 @@ VIEWS: dict[str, Callable[[dict[str, Any], Drawing, random.Random], Example | No
     "open": open_view,
 }
 
-_SENTIMENT_EN: tuple[dict[str, str], ...] = (
-    {"positive": "positive", "negative": "negative", "neutral": "neutral"},
-    {"positive": "Positive", "negative": "Negative", "neutral": "Neutral"},
-    {"positive": "good", "negative": "bad", "neutral": "neither good nor bad"},
-    {"positive": "favourable", "negative": "unfavourable", "neutral": "balanced"},
-    {"positive": "satisfied", "negative": "dissatisfied", "neutral": "indifferent"},
-)
-_SENTIMENT_ZH = {"positive": "正面", "negative": "负面", "neutral": "中性"}
-_LevelTable = dict[int, tuple[list[str], dict[str, Target]]]
-_TARGETS: dict[int, dict[str, Target]] = {
-    2: {"negative": [1, 0], "positive": [0, 1]},
-    3: {"negative": [1, 0, 0], "neutral": [0, 1, 0], "positive": [0, 0, 1]},
-    5: {"negative": [0.5, 0.5, 0, 0, 0], "neutral": [0, 0, 1, 0, 0], "positive": [0, 0, 0, 0.5, 0.5]},
-}
-_SENTIMENT_LEVELS_EN: _LevelTable = {
-    2: (["negative", "positive"], _TARGETS[2]),
-    3: (["negative", "neutral", "positive"], _TARGETS[3]),
-    5: (["very negative", "negative", "neutral", "positive", "very positive"], _TARGETS[5]),
-}
-_SENTIMENT_LEVELS_ZH: _LevelTable = {
-    2: (["负面", "正面"], _TARGETS[2]),
-    3: (["负面", "中性", "正面"], _TARGETS[3]),
-    5: (["非常负面", "负面", "中性", "正面", "非常正面"], _TARGETS[5]),
-}
-_UPSET_TARGETS: dict[int, dict[str, Target]] = {
-    2: {"calm": [1, 0], "upset": [0, 1]},
-    3: {"calm": [1, 0, 0], "upset": [0, 0.6, 0.4]},
-    4: {"calm": [0.9, 0.1, 0, 0], "upset": [0, 0.3, 0.4, 0.3]},
-}
-_UPSET_EN: _LevelTable = {
-    2: (["calm", "angry"], _UPSET_TARGETS[2]),
-    3: (["calm", "annoyed", "furious"], _UPSET_TARGETS[3]),
-    4: (["not upset", "slightly upset", "upset", "very upset"], _UPSET_TARGETS[4]),
-}
-_UPSET_ZH: _LevelTable = {
-    2: (["平静", "愤怒"], _UPSET_TARGETS[2]),
-    3: (["平静", "不满", "愤怒"], _UPSET_TARGETS[3]),
-    4: (["不生气", "有点生气", "生气", "非常生气"], _UPSET_TARGETS[4]),
-}
 
-
-def _levels(rng: random.Random, table: _LevelTable, kind: str) -> tuple[list[str], Target]:
+def _levels(rng: random.Random, table: LevelTable, kind: str) -> tuple[list[str], Target]:
     levels, targets = table[rng.choice([n for n, (_, by_kind) in table.items() if kind in by_kind])]
     target = [float(t) for t in targets[kind]]
     return (levels[::-1], target[::-1]) if rng.random() < 0.25 else (levels, target)

@@ -1,0 +1,32 @@
+"""Flags that several commands share, and the types of their values."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+Commands = Any
+"""What ``add_subparsers`` returns; argparse keeps the class to itself."""
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """``--json``, which every command takes."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    if not (text.isascii() and text.isdigit()) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def fraction(text: str) -> float:
+    """A number from 0 to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
+    return value

@@ -1,0 +1,180 @@
+"""Turn a trained model into a bundle: 8-bit weights, fp32 and int8 graphs, parity, calibration, card."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+
+from julia1.bundle import Bundle, BundleWriter, Calibration, EncodingSettings, FileEntry, Manifest, Variant
+from julia1.export.eight_bit import SharedWeights, rewrite
+from julia1.export.onnx_graph import trace
+from julia1.export.parity import Parity, measure_parity, require_parity
+from julia1.model.option_model import OptionModel
+from julia1.model.weights import load_weights, round_weights, save_weights
+from julia1.runtime.calibration import UNCALIBRATED
+from julia1.runtime.decider import Decider
+from julia1.runtime.engines import open_engine
+from julia1.text.options import Encoded, Limits, OptionsEncoding
+from julia1.text.tokenizer import TextTokenizer
+from julia1.train.calibrate import Scored, calibration_examples, cross_entropy, fit_calibration, score_examples
+from julia1.train.recipe import Recipe
+from julia1.train.sources import read_set
+from julia1.train.views import Example
+
+PARITY_EXAMPLES = 96
+WEIGHT_FILE = "weights.safetensors"
+INT8_NEEDS = {"x86_64": ("vnni",), "aarch64": ()}
+"""Without an 8-bit dot product, x86-64 kernels add uint8 x int8 products in 16 bits and saturate: wrong answers."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """What ``release`` made and measured."""
+
+    bundle: Bundle
+    parity: Mapping[str, Parity]
+
+
+def release(
+    model: OptionModel, tokenizer_file: Path, recipe: Recipe, data: Path, target: Path, version: str, replace_old: bool
+) -> Release:
+    """Write the bundle of a trained model.
+
+    The model is rounded to its 8-bit grid in place first; parity is measured against that model, and temperatures are
+    fitted with the int8 graph, the one that serves.
+
+    Raises:
+        VerificationError: the fp32 graph departs from PyTorch by 1e-4 or more.
+        BundleError: ``target`` cannot be written.
+    """
+    round_weights(model)
+    examples = calibration_examples(recipe, data)
+    encoding = OptionsEncoding(TextTokenizer.from_file(tokenizer_file), recipe.limits)
+    with BundleWriter(target, replace=replace_old) as writer:
+        save_weights(model, writer.folder / WEIGHT_FILE)
+        weights = writer.add(writer.folder / WEIGHT_FILE, WEIGHT_FILE)
+        tokenizer = writer.add(tokenizer_file, "tokenizer.json")
+        stored = load_weights(writer.folder / WEIGHT_FILE)
+        traced = trace(stored)
+        shared = SharedWeights(writer.folder / WEIGHT_FILE)
+        variants: list[Variant] = []
+        parity: dict[str, Parity] = {}
+        for precision, needs in (("int8", INT8_NEEDS), ("fp32", {})):
+            path = f"model-{precision}.onnx"
+            onnx.save_model(rewrite(traced, shared, precision), writer.folder / path)
+            graph = writer.add(writer.folder / path, path)
+            engine = open_engine("onnxruntime", writer.folder / path, recipe.training.threads)
+            parity[precision] = measure_parity(stored, engine, parity_batches(encoding, examples))
+            variants.append(_variant(precision, (graph, weights), needs, parity[precision]))
+        require_parity(parity["fp32"])
+        manifest = Manifest(
+            name=recipe.name,
+            version=version,
+            kind="open",
+            encoding=_encoding_settings(recipe.limits),
+            tokenizer=tokenizer,
+            calibration={},
+            variants=tuple(variants),
+            checkpoint=(weights,),
+            provenance=provenance(recipe, data),
+        )
+        bundle = writer.finish(calibrated(manifest, writer.folder, examples, recipe.training.threads))
+    return Release(bundle, parity)
+
+
+def calibrated(manifest: Manifest, folder: Path, examples: Sequence[Example], threads: int) -> Manifest:
+    """The manifest with temperatures fitted on the examples, and what they did in its figures."""
+    variant = manifest.variants[0]
+    tokenizer = TextTokenizer.from_file(folder / manifest.tokenizer.path)
+    engine = open_engine(variant.engine, folder / variant.files[0].path, threads)
+    scored = score_examples(Decider(manifest, tokenizer, engine, variant, "calibration", threads), examples)
+    fitted = fit_calibration(scored)
+    before = calibration_report(scored, fitted)
+    figures = {**manifest.provenance.get("figures", {}), "Calibration on validation rows (cross-entropy, nats)": before}
+    return replace(manifest, calibration=fitted, provenance={**manifest.provenance, "figures": figures})
+
+
+def calibration_report(scored: Sequence[Scored], fitted: Mapping[str, Calibration]) -> list[dict[str, Any]]:
+    """Cross-entropy before and after, a row a question type."""
+    rows = []
+    for kind, calibration in fitted.items():
+        items = [item for item in scored if item.kind == kind]
+        rows.append(
+            {
+                "question type": kind,
+                "questions": len(items),
+                "before": round(cross_entropy(items, UNCALIBRATED), 4),
+                "after": round(cross_entropy(items, calibration), 4),
+            }
+        )
+    return rows
+
+
+def parity_batches(encoding: OptionsEncoding, examples: Sequence[Example]) -> Iterator[tuple[Encoded, list[int]]]:
+    """Real rows in mixed batches of eight, and one batch of a single row."""
+    rows = []
+    for example in examples[:: max(1, len(examples) // PARITY_EXAMPLES)]:
+        questions = {str(i): question for i, (question, _) in enumerate(example.questions)}
+        rows += encoding.encode(example.state, questions)[0]
+    yield encoding.collate(rows[:1]), [len(rows[0].markers)]
+    for start in range(0, len(rows), 8):
+        batch = rows[start : start + 8]
+        yield encoding.collate(batch), [len(row.markers) for row in batch]
+
+
+def provenance(recipe: Recipe, data: Path) -> dict[str, Any]:
+    """Data with licences, seeds, hyper-parameters and versions, for the manifest and its card."""
+    sets: dict[str, dict[str, Any]] = {}
+    languages: dict[str, None] = {}
+    for source in recipe.sources:
+        entry = sets.get(source.set)
+        if entry is None:
+            meta = read_set(data / source.set, []).meta
+            entry = sets[source.set] = {
+                "name": source.set,
+                "license": meta["license"],
+                "attribution": meta["attribution"],
+                "views": [],
+            }
+            languages.update(dict.fromkeys(c for c in meta["languages"] if c not in recipe.held_out_languages))
+        entry["views"].append(source.view)
+    return {
+        "description": recipe.description,
+        "license": recipe.license,
+        "base_model": recipe.base_model,
+        "languages": list(languages),
+        "datasets": [{**entry, "views": ", ".join(entry["views"])} for entry in sets.values()],
+        "held_out": list(recipe.held_out),
+        "held_out_languages": list(recipe.held_out_languages),
+        "limits": list(recipe.limitations),
+        "seed": recipe.seed,
+        "hyper_parameters": asdict(recipe.training),
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "onnx": onnx.__version__,
+        },
+    }
+
+
+def _variant(
+    precision: str, files: tuple[FileEntry, ...], needs: Mapping[str, tuple[str, ...]], parity: Parity
+) -> Variant:
+    measured = {
+        "largest logit difference to PyTorch": float(f"{parity.largest:.3g}"),
+        "mean logit difference to PyTorch": float(f"{parity.mean:.3g}"),
+        "logits compared": parity.options,
+    }
+    return Variant(precision, "onnxruntime", precision, files, dict(needs), measured)
+
+
+def _encoding_settings(limits: Limits) -> EncodingSettings:
+    return EncodingSettings(
+        "options", limits.state_tokens, limits.question_tokens, limits.option_tokens, limits.pass_tokens
+    )
