@@ -33,7 +33,7 @@ def render(content: Any, where: str = "state") -> str:
     if isinstance(content, str):
         return checked_text(content, where)
     if not isinstance(content, (Mapping, list, tuple)):
-        raise InputError(f"{where} must be text, an object or a list, got {content!r} ({type(content).__name__})")
+        raise InputError(f"{where} must be text, an object or a list, got {shown(content)} ({type(content).__name__})")
     lines: list[str] = []
     _flatten(content, "", where, lines, 0)
     return checked_text("\n".join(lines), where)
@@ -57,13 +57,19 @@ def checked_text(text: str, where: str) -> str:
     return text
 
 
+def shown(value: object) -> str:
+    """The value as an error message quotes it, cut short."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
 def _flatten(value: Any, path: str, where: str, lines: list[str], depth: int) -> None:
     if depth > MAX_DEPTH:
         raise InputError(f"{where} is nested deeper than {MAX_DEPTH} levels at {path!r}")
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise InputError(f"{where} has the key {key!r} ({type(key).__name__}): keys must be text")
+                raise InputError(f"{where} has the key {shown(key)} ({type(key).__name__}): keys must be text")
             key = checked_text(key, f"a key of {where}")
             _flatten(item, f"{path}.{key}" if path else key, where, lines, depth + 1)
     elif isinstance(value, (list, tuple)):
@@ -81,11 +87,13 @@ def _scalar(value: Any, path: str, where: str) -> str:
     if isinstance(value, str):
         return checked_text(value, f"{where} at {path!r}")
     if isinstance(value, int):
+        if value.bit_length() > 14_000:  # Python itself refuses to write out more than 4,300 digits
+            raise InputError(f"{where} holds a number of more than 4,000 digits at {path!r}: write it as text")
         return str(value)
     if isinstance(value, float):
         if not math.isfinite(value):
             raise InputError(f"{where} holds {value!r} at {path!r}: numbers must be finite")
-        return repr(value)
+        return repr(float(value))  # plain digits for a NumPy number, too
     raise InputError(
-        f"{where} holds {value!r} ({type(value).__name__}) at {path!r}: use text, numbers, lists or objects"
+        f"{where} holds {shown(value)} ({type(value).__name__}) at {path!r}: use text, numbers, lists or objects"
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from julia1.content import Content, render
+from julia1.content import Content, checked_text, render, shown
 from julia1.errors import InputError
 
 MAX_OPTIONS = 10_000
@@ -36,10 +36,12 @@ class Choice:
     def __init__(self, instructions: Content | None, options: Mapping[str, Content | None] | Iterable[str]) -> None:
         object.__setattr__(self, "instructions", instructions)
         object.__setattr__(self, "options", _named_options(options))
+        instruction_text(self)
+        _refuse_repeats(self.option_texts(), "option")
 
     def option_texts(self) -> list[str]:
         """One text an option, as the model reads it: ``name`` or ``name: description``."""
-        return [_described(name, description, f"option {name!r}") for name, description in self.options.items()]
+        return [_described(name, description, f"option {shown(name)}") for name, description in self.options.items()]
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class YesNo:
         false: optional description of what counts as no.
 
     Raises:
-        InputError: neither instructions nor a description is given.
+        InputError: neither instructions nor a description is given, or one that cannot be rendered.
     """
 
     instructions: Content | None
@@ -60,7 +62,8 @@ class YesNo:
     false: Content | None = None
 
     def __post_init__(self) -> None:
-        if all(part is None or part == "" for part in (self.instructions, self.true, self.false)):
+        described = self.option_texts() != ["no", "yes"]
+        if not instruction_text(self).strip() and not described:
             raise InputError("a yes/no question needs instructions, or a description of yes or no")
 
     def option_texts(self) -> list[str]:
@@ -77,17 +80,18 @@ class Score:
         levels: descriptions of the levels, lowest first; level ``i`` has the value ``i``. At least two, distinct.
 
     Raises:
-        InputError: fewer than two levels, or a blank or repeated one.
+        InputError: fewer than two levels, a blank or repeated one, or content that cannot be rendered.
     """
 
     instructions: Content | None
     levels: Sequence[Content]
 
     def __init__(self, instructions: Content | None, levels: Sequence[Content]) -> None:
-        if isinstance(levels, (str, bytes, Mapping)):
+        if isinstance(levels, (str, bytes)) or not isinstance(levels, Sequence):
             raise InputError(f"levels must be a list of level descriptions, lowest first, not {type(levels).__name__}")
         object.__setattr__(self, "instructions", instructions)
         object.__setattr__(self, "levels", tuple(levels))
+        instruction_text(self)
         texts = self.option_texts()
         if len(texts) < 2:
             raise InputError(f"a score needs at least two levels, got {len(texts)}")
@@ -108,19 +112,21 @@ def instruction_text(question: Question) -> str:
 
 
 def _named_options(options: Mapping[str, Content | None] | Iterable[str]) -> dict[str, Content | None]:
-    if isinstance(options, (str, bytes)):
-        raise InputError(f"options must be a list of names or a mapping name -> description, not the text {options!r}")
+    if isinstance(options, (str, bytes)) or not isinstance(options, Iterable):
+        raise InputError(f"options must be a list of names or a mapping name -> description, not {shown(options)}")
     pairs = list(options.items()) if isinstance(options, Mapping) else [(name, None) for name in options]
     names = []
     for name, _ in pairs:
         if not isinstance(name, str):
-            raise InputError(f"an option name must be text, got {name!r} ({type(name).__name__}): put it in quotes")
-        names.append(_not_blank(name, f"option {name!r}"))
+            raise InputError(
+                f"an option name must be text, got {shown(name)} ({type(name).__name__}): put it in quotes"
+            )
+        names.append(_not_blank(checked_text(name, f"option {shown(name)}"), f"option {shown(name)}"))
     if len(names) < 2:
         raise InputError(f"a choice needs at least two options, got {len(names)}: {names}")
     if len(names) > MAX_OPTIONS:
         raise InputError(f"a choice takes at most {MAX_OPTIONS:,} options, got {len(names):,}")
-    _refuse_repeats([" ".join(name.split()) for name in names], "option")
+    _refuse_repeats(names, "option")
     return dict(pairs)
 
 
@@ -140,6 +146,7 @@ def _not_blank(text: str, where: str) -> str:
 def _refuse_repeats(texts: Sequence[str], kind: str) -> None:
     seen: set[str] = set()
     for text in texts:
-        if text in seen:
-            raise InputError(f"the {kind} {text!r} stands twice: every {kind} must be distinct")
-        seen.add(text)
+        folded = " ".join(text.split())
+        if folded in seen:
+            raise InputError(f"the {kind} {shown(folded)} stands twice: every {kind} must be distinct")
+        seen.add(folded)

@@ -20,7 +20,8 @@ from typing import NoReturn
 
 from julia1 import __version__
 from julia1.cli import completion, decide, models, train, verify, version
-from julia1.cli.printing import shown
+from julia1.cli.printing import one_line
+from julia1.content import shown
 from julia1.errors import InputError, Julia1Error, VerificationError
 
 COMMANDS = (decide, models, verify, train, completion, version)
@@ -90,10 +91,10 @@ def _run(argv: Sequence[str] | None) -> int:
 
 def _not_known(extra: str, parser: argparse.ArgumentParser) -> str:
     if not extra.startswith("-"):
-        return f"one argument too many: {extra!r} (a text of several words stands in quotes)"
+        return f"one argument too many: {shown(extra)} (a text of several words stands in quotes)"
     flags = [name for flag in completion.describe(parser).flags for name in flag.names]
     near = difflib.get_close_matches(extra.partition("=")[0], flags, 1)
-    return f"unknown flag {extra!r}" + (f", did you mean {near[0]}?" if near else "")
+    return f"unknown flag {shown(extra)}" + (f", did you mean {near[0]}?" if near else "")
 
 
 def _exit_code(error: Julia1Error) -> int:
@@ -105,7 +106,7 @@ def _exit_code(error: Julia1Error) -> int:
 def _report(error: Exception) -> None:
     """One line, whatever the error quotes."""
     with contextlib.suppress(BrokenPipeError):
-        print(f"julia1: error: {shown(str(error))}", file=sys.stderr)
+        print(f"julia1: error: {one_line(str(error))}", file=sys.stderr)
 
 
 def _write_utf8() -> None:

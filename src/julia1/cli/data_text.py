@@ -9,6 +9,7 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from julia1.content import shown
 from julia1.errors import InputError
 
 MOST_BYTES = 16 << 20
@@ -80,9 +81,10 @@ def parse_yaml(text: str, where: str) -> Any:
         line = f" line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise InputError(f"{where}{line}: not YAML: {error.problem or error.context}") from None
     except yaml.reader.ReaderError as error:
-        character = error.character if isinstance(error.character, int) else 0
-        line = text.count("\n", 0, error.position) + 1
-        raise InputError(f"{where} line {line}: not YAML: the character U+{character:04X} is not allowed") from None
+        number, character = text.count("\n", 0, error.position) + 1, ord(text[error.position])
+        raise InputError(f"{where} line {number}: not YAML: the character U+{character:04X} is not allowed") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise InputError(f"{where} is not YAML to rely on: {error}") from None
     except RecursionError:
         raise InputError(f"{where} is nested too deeply to read") from None
 
@@ -91,7 +93,9 @@ def _no_repeats(pairs: list[tuple[Hashable, Any]]) -> dict[Hashable, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice in one object")
+        raise ValueError(
+            f"the key {shown(next(key for key in keys if keys.count(key) > 1))} stands twice in one object"
+        )
     return found
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 Commands = Any
 """What ``add_subparsers`` returns; argparse keeps the class to itself."""
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
+def add_json(parser: argparse._ActionsContainer) -> None:
     """``--json``, which every command takes."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
@@ -30,3 +31,11 @@ def fraction(text: str) -> float:
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
     return value
+
+
+def bundle(text: str) -> Path:
+    """The path of a bundle, which must be there."""
+    path = Path(text)
+    if not path.exists():
+        raise argparse.ArgumentTypeError(f"there is no bundle at {text!r}: give the folder or zip of one")
+    return path

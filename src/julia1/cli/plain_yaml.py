@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from julia1.content import shown
+
 
 class PlainLoader(yaml.SafeLoader):
     """YAML with keys that are text and without what surprises: aliases, repeated keys, ``no`` for false, dates."""
@@ -17,8 +19,8 @@ class PlainLoader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Refuse aliases: a few of them can stand for gigabytes."""
         if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()
-            problem = f"the alias *{event.anchor} is not taken: write it out"
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+            problem = f"the alias *{shown(event.anchor)[1:-1]} is not taken: write it out"
             raise yaml.constructor.ConstructorError(problem=problem, problem_mark=event.start_mark)
         return super().compose_node(parent, index)
 
@@ -30,19 +32,20 @@ class PlainLoader(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode):
                 problem = "a key must be text"
             elif key.value in found:
-                problem = f"the key {key.value!r} stands twice"
+                problem = f"the key {shown(key.value)} stands twice"
             if problem:
                 raise yaml.constructor.ConstructorError(problem=problem, problem_mark=key.start_mark)
             found[key.value] = self.construct_object(value, deep=deep)
         return found
 
 
-def _resolve(kind: str, pattern: str, first: str) -> None:
-    PlainLoader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(pattern), list(first))
+def _resolve(kind: str, pattern: str, first: list[str]) -> None:
+    """Give values that match ``pattern``, and begin as told, a type."""
+    PlainLoader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"^(?:{pattern})$"), first)
 
 
-_resolve("null", r"^(?:~|null|)$", "~n")
-PlainLoader.yaml_implicit_resolvers[""] = list(PlainLoader.yaml_implicit_resolvers["n"])  # a value left empty
-_resolve("bool", r"^(?:true|false)$", "tf")
-_resolve("int", r"^[-+]?(?:0|[1-9][0-9]*)$", "-+0123456789")
-_resolve("float", r"^[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)$", "-+0123456789")
+_DIGITS = list("-+0123456789")
+_resolve("null", r"~|null|", ["~", "n", ""])  # "" is a value left empty
+_resolve("bool", r"true|false", ["t", "f"])
+_resolve("int", r"[-+]?(?:0|[1-9][0-9]*)", _DIGITS)
+_resolve("float", r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)", _DIGITS)

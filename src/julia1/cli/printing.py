@@ -22,7 +22,7 @@ def print_json(data: Any) -> None:
     print(to_json(data))
 
 
-def shown(text: str) -> str:
+def one_line(text: str) -> str:
     """Text on one line, without characters that would steer a terminal."""
     return "".join(character if character.isprintable() else " " for character in text).strip()
 

@@ -4,7 +4,7 @@
 
 *int8*: activations are quantized at run time with one scale a token row, then multiplied as uint8 × int8 in
 ``MatMulInteger``. A row's scale depends on nothing but the row, so an answer cannot depend on what it is batched or
-padded with; the usual dynamic quantization takes one scale a tensor and fails exactly there. All operators are standard:
+padded with; the usual dynamic quantization takes one scale a tensor and fails exactly there. Only standard operators:
 ``QuantizeLinear`` with one scale a row of the flattened input does the rounding in a single pass.
 """
 

@@ -95,6 +95,8 @@ def load_weights(path: Path) -> OptionModel:
             raise BundleError(f"{path}: the tensor {name} is missing")
         value = torch.from_numpy(stored).float()
         if name in matrices:
+            if name + SCALE_SUFFIX not in tensors:
+                raise BundleError(f"{path}: the tensor {name + SCALE_SUFFIX} is missing")
             scale = torch.from_numpy(tensors[name + SCALE_SUFFIX])
             value = (value * scale).T.contiguous() if isinstance(matrices[name], nn.Linear) else value * scale
         if value.shape != parameter.shape:

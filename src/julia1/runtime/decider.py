@@ -12,9 +12,9 @@ import numpy.typing as npt
 from julia1 import settings
 from julia1.answers import Answer, Reading, build_answer
 from julia1.bundle import Bundle, Manifest, Variant
-from julia1.content import Content
+from julia1.content import Content, shown
 from julia1.errors import InputError
-from julia1.questions import Question, YesNo
+from julia1.questions import Choice, Question, Score, YesNo
 from julia1.runtime.calibration import UNCALIBRATED, probabilities, question_kind
 from julia1.runtime.cpu import probe
 from julia1.runtime.engines import Engine, open_engine
@@ -187,8 +187,7 @@ class Decider:
         known: dict[int, list[QuestionTokens]] = {}
         for _, questions in requests:
             if id(questions) not in known:
-                if not questions:
-                    raise InputError("no questions: ask at least one")
+                _check_questions(questions)
                 known[id(questions)] = [self._encoding.question_tokens(name, q) for name, q in questions.items()]
         return [known[id(questions)] for _, questions in requests]
 
@@ -204,6 +203,16 @@ class Decider:
             calibration = self.manifest.calibration.get(question_kind(question), UNCALIBRATED)
             answers[name] = build_answer(question, probabilities(values, calibration), reading, abstain_below)
         return answers
+
+
+def _check_questions(questions: Mapping[str, Question]) -> None:
+    if not isinstance(questions, Mapping):
+        raise InputError(f"questions must be a mapping name -> question, not {type(questions).__name__}")
+    if not questions:
+        raise InputError("no questions: ask at least one")
+    for name, question in questions.items():
+        if not isinstance(question, (Choice, YesNo, Score)):
+            raise InputError(f"question {name!r} is {shown(question)}: use Choice, YesNo or Score")
 
 
 def _batches(work: Sequence[_Work], batch_tokens: int) -> Iterator[list[_Work]]:

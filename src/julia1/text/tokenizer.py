@@ -16,6 +16,9 @@ _NAMES = {
     "pad": ("[PAD]", "<pad>"),
 }
 
+_FEW = 8
+"""Up to here one call a text is faster than a batch call, which costs a round trip through a thread pool."""
+
 
 class TextTokenizer:
     """Tokenizes text with the Rust ``tokenizers`` library.
@@ -49,8 +52,8 @@ class TextTokenizer:
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Piece ids of each text, without special tokens."""
-        if len(texts) == 1:  # the batch call costs a thread pool round trip
-            found = [self._tokenizer.encode(texts[0], add_special_tokens=False).ids]
+        if len(texts) <= _FEW:
+            found = [self._tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
         else:
             encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
             found = [encoding.ids for encoding in encodings]

@@ -3,7 +3,7 @@
 from julia1.train.mix import Mix
 from julia1.train.open_decisions import train_open_decisions
 from julia1.train.recipe import Recipe, load_recipe
-from julia1.train.release import Release, release
+from julia1.train.release import Release, release, train_and_release
 from julia1.train.trainer import Trainer
 
-__all__ = ["Mix", "Recipe", "Release", "Trainer", "load_recipe", "release", "train_open_decisions"]
+__all__ = ["Mix", "Recipe", "Release", "Trainer", "load_recipe", "release", "train_and_release", "train_open_decisions"]

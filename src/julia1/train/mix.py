@@ -30,6 +30,8 @@ class Mix:
             if key not in cache:
                 labelled = read_set(data / source.set, source.splits, recipe.held_out_languages)
                 cache[key] = without_held_out(labelled, held_out)
+            if not cache[key].rows:
+                raise InputError(f"source {source.set}: no rows are left in {', '.join(source.splits)}: take it out")
             self.drawings.append(Drawing(cache[key], source, recipe.wordings))
             self._weights.append(source.weight)
 

@@ -23,6 +23,7 @@ from julia1.runtime.engines import open_engine
 from julia1.text.options import Encoded, Limits, OptionsEncoding
 from julia1.text.tokenizer import TextTokenizer
 from julia1.train.calibrate import Scored, calibration_examples, cross_entropy, fit_calibration, score_examples
+from julia1.train.open_decisions import train_open_decisions
 from julia1.train.recipe import Recipe
 from julia1.train.sources import read_set
 from julia1.train.views import Example
@@ -86,6 +87,14 @@ def release(
         )
         bundle = writer.finish(calibrated(manifest, writer.folder, examples, recipe.training.threads))
     return Release(bundle, parity)
+
+
+def train_and_release(
+    recipe: Recipe, data: Path, backbone: Path, output: Path, version: str, replace_old: bool = False
+) -> Release:
+    """The whole way from a recipe to a bundle: train (or take up) the run in ``output``, write ``output/bundle``."""
+    model = train_open_decisions(recipe, data, backbone, output)
+    return release(model, output / "tokenizer.json", recipe, data, output / "bundle", version, replace_old)
 
 
 def calibrated(manifest: Manifest, folder: Path, examples: Sequence[Example], threads: int) -> Manifest:

@@ -257,7 +257,7 @@ def language_view(row: dict[str, Any], draw: Drawing, rng: random.Random) -> Exa
     gold = row.get("lang", "en")
     if gold not in names:
         return None
-    others = rng.sample([code for code in names if code != gold], rng.randint(1, 8))
+    others = rng.sample([code for code in names if code != gold], min(len(names) - 1, rng.randint(1, 8)))
     return Example(
         row["text"], [_plain_choice(draw, rng, row, "language", names[gold][0], [names[o][0] for o in others])]
     )

@@ -1,0 +1,58 @@
+"""Engines: what they cannot load or run is an EngineError."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from julia1 import Decider, EngineError, YesNo
+from julia1.runtime.engines import open_engine
+
+
+def test_an_unknown_engine_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="unknown engine 'tensorrt'"):
+        open_engine("tensorrt", tmp_path / "model.onnx", 1)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"not a graph"])
+def test_a_graph_that_cannot_be_loaded_is_named(tmp_path: Path, content: bytes | None) -> None:
+    graph = tmp_path / "model.onnx"
+    if content is not None:
+        graph.write_bytes(content)
+    with pytest.raises(EngineError, match=r"cannot load .*model\.onnx"):
+        open_engine("onnxruntime", graph, 1)
+
+
+def test_a_graph_without_its_weights_is_refused(tiny_bundle: Path, tmp_path: Path) -> None:
+    graph = tmp_path / "model-fp32.onnx"
+    graph.write_bytes((tiny_bundle / "model-fp32.onnx").read_bytes())
+    with pytest.raises(EngineError, match="cannot load"):
+        open_engine("onnxruntime", graph, 1)
+
+
+def test_a_failing_run_is_an_engine_error_with_the_shape(decider_fp32: Decider) -> None:
+    encoding = decider_fp32._encoding
+    feeds = encoding.collate(encoding.encode("a state", {"q": YesNo("Late?")})[0]).feeds()
+    feeds["input_ids"] = feeds["input_ids"] + 100_000
+    with pytest.raises(EngineError, match=r"failed on a batch of shape \(1, \d+\)"):
+        decider_fp32._engine.run(feeds)
+    decider_fp32.decide("a state", {"q": YesNo("Late?")})  # and still answers after it
+
+
+def test_an_engine_error_reaches_the_caller_as_it_is(decider_fp32: Decider) -> None:
+    class Broken:
+        def run(self, feeds: object) -> np.ndarray:
+            raise EngineError("out of memory")
+
+    broken = Decider(
+        decider_fp32.manifest, decider_fp32._encoding.tokenizer, Broken(), decider_fp32.variant, "test", 1
+    )  # fmt: skip
+    with pytest.raises(EngineError, match="out of memory"):
+        broken.decide("a state", {"q": YesNo("Late?")})
+
+
+def test_settings_reach_the_session(tiny_bundle: Path) -> None:
+    graph = tiny_bundle / "model-fp32.onnx"
+    assert open_engine("onnxruntime", graph, 2, {"session.intra_op.allow_spinning": "1"}) is not None
