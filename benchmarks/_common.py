@@ -39,7 +39,9 @@ def parser(description: str | None, model: bool = True, data: bool = True) -> ar
         made.add_argument("--model", type=Path, metavar="BUNDLE", help="bundle to measure (default: the bundled model)")
     if data:
         folder = ROOT.parent / "shared" / "data"
-        made.add_argument("--data", type=Path, default=folder, metavar="FOLDER", help="data sets (default: %(default)s)")
+        made.add_argument(
+            "--data", type=Path, default=folder, metavar="FOLDER", help="data sets (default: %(default)s)"
+        )
     made.add_argument("--json", type=Path, metavar="FILE", help="also write the figures, with facts about the machine")
     return made
 
@@ -181,7 +183,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def print_ratio(what: str, ratio: Mapping[str, float]) -> None:
     """One line for a ratio of ``Timings``."""
-    print(f"{what}: {ratio['ratio']:.2f}x faster (call by call p10 {ratio['p10']:.2f}, p90 {ratio['p90']:.2f})")
+    print(f"{what}: {ratio['ratio']:.2f}x as fast (call by call p10 {ratio['p10']:.2f}, p90 {ratio['p90']:.2f})")
 
 
 def write_json(args: argparse.Namespace, figures: Mapping[str, Any]) -> None:
@@ -202,18 +204,14 @@ def write_json(args: argparse.Namespace, figures: Mapping[str, Any]) -> None:
 
 def machine_facts() -> dict[str, Any]:
     """CPU, cores, system, library versions, date and git revision."""
-    versions = {"python": platform.python_version()}
-    for name in LIBRARIES:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:  # not installed here, or (julia1) run from the source tree
-            continue
+    installed = {found.metadata["Name"]: found.version for found in metadata.distributions()}
+    versions = {name: installed[name] for name in LIBRARIES if name in installed}
     revision = _git("rev-parse", "--short=12", "HEAD")
     return {
         "cpu": _cpu_name(),
         "cores": usable_cores(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "versions": versions,
+        "versions": {"python": platform.python_version(), **versions},
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "git_revision": f"{revision}, changed" if revision and _git("status", "--porcelain") else revision,
     }

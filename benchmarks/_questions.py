@@ -1,4 +1,4 @@
-"""Real requests for benchmarks that need no gold labels: texts of test and validation splits, with questions of every type.
+"""Real requests for benchmarks that need no gold labels: texts of many sets, with questions of every type.
 
 They are built here and not by ``julia1.train.views``, so that what is measured is not drawn by what was trained with.
 """
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from _common import SEED
-
 from julia1 import Choice, Question, Score, YesNo
 from julia1.content import Content
 from julia1.train.sources import LabelledSet, read_set
@@ -84,8 +83,9 @@ def _request(labelled: LabelledSet, row: dict[str, Any], rng: random.Random, num
         state = {"first": row["text"], "second": row["text_b"]}  # a JSON state
     kinds = rng.sample(makers, min(number, len(makers)))
     kinds += rng.choices(makers, k=number - len(kinds))
-    questions = {str(i): make(labelled, row, rng) for i, make in enumerate(kinds)}
-    return state, questions
+    questions = [make(labelled, row, rng) for make in kinds]
+    distinct = {(str(q.instructions), frozenset(q.option_texts())): q for q in questions}  # nobody asks a thing twice
+    return state, {str(i): question for i, question in enumerate(distinct.values())}
 
 
 def _choice(labelled: LabelledSet, row: dict[str, Any], rng: random.Random) -> Question:
@@ -93,7 +93,7 @@ def _choice(labelled: LabelledSet, row: dict[str, Any], rng: random.Random) -> Q
         options = list(dict.fromkeys(" ".join(option.split()) for option in row["options"] if option.strip()))
         if len(options) > 1 and max(map(len, options)) <= 120 and len(row["question"]) <= 120:
             return Choice(row["question"], options)
-    labels = labelled.labels or {"good": None, "bad": None, "neither": None}
+    labels = labelled.labels or {"good": "something good", "bad": "something bad", "neither": "neither of the two"}
     number = len(labels) if rng.random() < 0.1 else min(len(labels), rng.choice(OPTION_COUNTS))
     names = list(labels)
     rng.shuffle(names)

@@ -1,17 +1,16 @@
 """How well one variant stands for another: int8 beside fp32 on real questions, and which is faster.
 
-Texts of the test and validation splits of many sets, English, Chinese and others, with choices (2 options to whole label
-lists, described or not), yes/no questions and scales. Prints the share of the same answers, overall and by type, how far
-probabilities move, and the speed of ``decide`` on one thread, timed call by call.
+Texts of the test and validation splits of many sets, English, Chinese and others, with choices (2 options to whole
+label lists, described or not), yes/no questions and scales. Prints the share of the same answers, overall and by type,
+how far probabilities move, and the speed of ``decide`` on one thread, timed call by call.
 """
 
 from __future__ import annotations
 
+import julia1
 from _common import bundle_path, interleave, parser, print_ratio, print_table, run, use_one_thread, write_json
 from _compare import Comparison, kind
 from _questions import draw_requests
-
-import julia1
 
 
 def main() -> None:

@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 import torch
+
+import julia1
 from _common import (
     SEED,
     bundle_path,
@@ -32,8 +34,6 @@ from _common import (
     use_one_thread,
     write_json,
 )
-
-import julia1
 from julia1 import Answer, Choice, InputError
 from julia1.answers import build_answer
 from julia1.bundle import Bundle
@@ -69,7 +69,9 @@ def main() -> None:
         contenders[f"torch {attention}, padded"] = model.decide_padded
     timings = interleave(contenders, requests, args.rounds)
     tokens = [len(row) for request in requests for row in model.encoding.encode(*request)[0]]
-    print(f"{len(requests)} texts x {args.rounds} rounds, {np.median(tokens):.0f} tokens a request (median), one thread\n")
+    print(
+        f"{len(requests)} texts x {args.rounds} rounds, {np.median(tokens):.0f} tokens a request (median), one thread\n"
+    )
     timings.print()
     ratios = {}
     for form in ("padded", "unpadded"):
@@ -88,7 +90,7 @@ def main() -> None:
     write_json(args, {**figures, "same_answer_as_fp32": same})
 
 
-def four_options(labelled: LabelledSet, number: int) -> list[Request]:
+def four_options(labelled: LabelledSet, number: int | None) -> list[Request]:
     """Texts with the right label and three others as bare names, in an order drawn anew."""
     rng = random.Random(SEED)
     labels = list(labelled.labels)

@@ -1,7 +1,7 @@
 """What julia1 costs on a machine: installed size, memory, import and load times, files of the bundle.
 
-Makes a new virtual environment in a temporary folder, installs this repository in it without extras, and measures there,
-each time in a fresh process:
+Makes a new virtual environment in a temporary folder, installs this repository in it without extras, and measures
+there, each time in a fresh process:
 
   installed size   what the installation added to the environment, pip apart; and the largest packages
   peak memory      VmHWM of ``julia1 decide`` with three questions, by variant (Linux)
@@ -12,6 +12,7 @@ each time in a fresh process:
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -22,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _common import ROOT, Progress, bundle_path, parser, print_table, run, write_json
 
+from _common import ROOT, Progress, bundle_path, parser, print_table, run, write_json
 from julia1 import InputError
 from julia1.bundle import Bundle
 from julia1.bundle.manifest import MANIFEST_FILE
@@ -85,6 +86,7 @@ def main() -> None:
 
 def install(folder: Path) -> tuple[Path, dict[str, Any]]:
     """Install into a new environment; returns its interpreter and what the installation added."""
+    os.environ.pop("PYTHONPATH", None)  # else a source tree would be measured in place of the installation
     print("making an environment and installing ...", file=sys.stderr, flush=True)
     venv.create(folder, with_pip=True)
     python = folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")

@@ -21,11 +21,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import julia1
 from _common import SEED, Progress, bundle_path, parser, print_table, run, sample, write_json
 from _compare import Comparison
 from _questions import draw_requests
-
-import julia1
 from julia1 import Answer, Choice, Decider, InputError, Question, Score, YesNo
 from julia1.bundle import Bundle
 from julia1.runtime.engines import open_engine
@@ -39,7 +38,16 @@ LIMITS: dict[str, dict[str, float]] = {
     "passes": {"fp32": 1e-5, "int8": 1e-3},
 }
 """How far a probability may move, by check and precision; no limit where none is given."""
-LENGTHS = ("movie_reviews_long", "asap_sample", "sib200", "xed", "banking77", "pros_cons", "it_tickets", "openai_moderation")
+LENGTHS = (
+    "movie_reviews_long",
+    "asap_sample",
+    "sib200",
+    "xed",
+    "banking77",
+    "pros_cons",
+    "it_tickets",
+    "openai_moderation",
+)
 OPTION_SETS = (
     *("clinc150", "banking77", "hwu64", "massive", "nlupp", "bitext_support", "snips_slots", "xsid", "crosswoz"),
     *("fmc_mwo2kg", "sib200", "xed", "openai_moderation", "it_tickets"),
@@ -48,8 +56,12 @@ BATCH_TOKENS = (256, 1024, 4096)
 SUBSETS = (3, 17, 64)
 THREADS = 16
 QUESTIONS: dict[str, Question] = {
-    "topic": Choice("What is the text about?", ["money", "health", "sports", "travel", "politics", "food", "technology"]),
-    "kind": Choice("What is it?", {"a complaint": "something went wrong", "praise": None, "a question": None, "news": None}),
+    "topic": Choice(
+        "What is the text about?", ["money", "health", "sports", "travel", "politics", "food", "technology"]
+    ),
+    "kind": Choice(
+        "What is it?", {"a complaint": "something went wrong", "praise": None, "a question": None, "news": None}
+    ),
     "negative": YesNo("Is the writer unhappy with something?"),
     "upset": Score("How upset is the writer?", ["calm", "annoyed", "furious"]),
 }
@@ -217,7 +229,9 @@ def many_options(data: Path, number: int) -> Sequence[str]:
     texts += [text for labelled in sets for text in (*labelled.labels.values(), *labelled.labels_zh.values())]
     options = list(dict.fromkeys(" ".join(text.split()) for text in texts))
     if len(options) < number:
-        raise InputError(f"--options: the sets have {len(options):,} labels and descriptions, {number:,} were asked for")
+        raise InputError(
+            f"--options: the sets have {len(options):,} labels and descriptions, {number:,} were asked for"
+        )
     return options[:number]
 
 

@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from _common import Progress, parser, print_table, run, sample, write_json
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import f1_score
 
 import julia1
-from julia1 import Choice, Decider, InputError
+from _common import Progress, parser, print_table, run, sample, write_json
+from julia1 import Choice, ChoiceAnswer, Decider, InputError
 from julia1.train.calibrate import expected_calibration_error
 from julia1.train.sources import LabelledSet, read_set, text_key
 
@@ -151,9 +151,11 @@ def answers(
     sure: list[float] = []
     for start in range(0, len(texts), CHUNK):
         chunk = texts[start : start + CHUNK]
-        for answer in decider.decide_many(chunk, {"label": question}):
-            chosen.append(answer["label"].choice)
-            sure.append(max(answer["label"].probabilities.values()))
+        for found in decider.decide_many(chunk, {"label": question}):
+            answer = found["label"]
+            assert isinstance(answer, ChoiceAnswer)
+            chosen.append(answer.choice)
+            sure.append(answer.probabilities[answer.choice])
         progress.step(len(chunk))
     return np.array(chosen), np.array(sure)
 

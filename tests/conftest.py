@@ -39,28 +39,32 @@ LIMITS = Limits(state_tokens=48, question_tokens=24, option_tokens=24, pass_toke
 VOCABULARY = 448
 """Rows of the embedding; both tokenizers have fewer pieces."""
 
-WORDS = (
-    "a about account agent angry app bad bank billing book calm card charged charges cheap city complaint does"
-    " delivery error flight food for furious good great help hotel how i in is it kind late like lost love music need"
-    " no none not of one or order other package password pay play please price red refund refunds sad seat shipping song"
-    " sport team the this time to today topic travel tuesday twice upset urgent very want was weather what where which"
-    " wo world writer yes you"
-).split()
-GERMAN = "der die das ist wo mein paket bitte karte geld zurück schlecht".split()
-CHINESE = "我你他的是不了在有这个上们来到时大地为子中说生国年着就那和要她出也得里后自以会家可下而过天去能对小多然于心学么之都好看起发当没成只如事把还用第样道想作种开"
+_ENGLISH = """
+a about account agent angry app bad bank billing book calm card charged charges cheap city complaint does delivery
+error flight food for furious good great help hotel how i in is it kind late like lost love music need no none not of
+one or order other package password pay play please price red refund refunds sad seat shipping song sport team the this
+time to today topic travel tuesday twice upset urgent very want was weather what where which wo world writer yes you
+"""
+_GERMAN = "der die das ist wo mein paket bitte karte geld zurück schlecht"
+WORDS, GERMAN = _ENGLISH.split(), _GERMAN.split()
+CHINESE = "我你他的是不了在有这个上们来到时大地为子中说生想国年着就那和要她出也得里后自以会家可下而过天去能对小多"
 
 
 @pytest.fixture(scope="session")
 def tokenizer_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Unigram ``tokenizer.json`` with special tokens named as in XLM-R: <s>, <pad>, </s>, <unk>, <mask>."""
     pieces = ["▁", *_characters(), *CHINESE, *(f"▁{word}" for word in (*WORDS, *GERMAN)), "ing", "ed", "er", "s▁"]
-    scored = [(piece, -10.0 + 0.5 * min(len(piece), 12) - 0.001 * rank) for rank, piece in enumerate(dict.fromkeys(pieces))]
+    scored = [
+        (piece, -10.0 + 0.5 * min(len(piece), 12) - 0.001 * rank) for rank, piece in enumerate(dict.fromkeys(pieces))
+    ]
     specials = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
     # as in XLM-R, the special tokens are pieces of the model too, so a text that spells one is met by the model itself
     tokenizer = Tokenizer(models.Unigram([*specials, *scored, ("<mask>", 0.0)], 3, False))
     tokenizer.normalizer = normalizers.NFKC()
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.add_special_tokens([AddedToken(name, special=True) for name in ("<s>", "<pad>", "</s>", "<unk>", "<mask>")])
+    tokenizer.add_special_tokens(
+        [AddedToken(name, special=True) for name in ("<s>", "<pad>", "</s>", "<unk>", "<mask>")]
+    )
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
     )
@@ -89,7 +93,9 @@ def tokenizer(tokenizer_file: Path) -> TextTokenizer:
 
 
 @pytest.fixture(scope="session", params=["angles", "brackets"])
-def any_tokenizer(request: pytest.FixtureRequest, tokenizer: TextTokenizer, brackets_tokenizer_file: Path) -> TextTokenizer:
+def any_tokenizer(
+    request: pytest.FixtureRequest, tokenizer: TextTokenizer, brackets_tokenizer_file: Path
+) -> TextTokenizer:
     """Each of the two tokenizers in turn."""
     return tokenizer if request.param == "angles" else TextTokenizer.from_file(brackets_tokenizer_file)
 
@@ -155,7 +161,9 @@ def tiny_bundle(tmp_path_factory: pytest.TempPathFactory, exported: Exported, to
 
 
 @pytest.fixture(scope="session")
-def brackets_bundle(tmp_path_factory: pytest.TempPathFactory, exported: Exported, brackets_tokenizer_file: Path) -> Path:
+def brackets_bundle(
+    tmp_path_factory: pytest.TempPathFactory, exported: Exported, brackets_tokenizer_file: Path
+) -> Path:
     """The same model with the WordPiece tokenizer."""
     return _written(tmp_path_factory.mktemp("brackets") / "brackets", exported, brackets_tokenizer_file).folder
 

@@ -10,7 +10,7 @@ answers["team"].choice
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from julia1.answers import Answer, ChoiceAnswer, Reading, ScoreAnswer, YesNoAnswer
 from julia1.errors import (
@@ -22,6 +22,7 @@ from julia1.errors import (
     TooLongError,
     VerificationError,
 )
+from julia1.lazy import lazy_names
 from julia1.questions import Choice, Question, Score, YesNo
 
 if TYPE_CHECKING:
@@ -52,10 +53,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import the runtime, and with it ONNX Runtime, only when it is asked for."""
-    if name in ("Decider", "load"):
-        from julia1.runtime import decider
-
-        return getattr(decider, name)
-    raise AttributeError(f"module 'julia1' has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, dict.fromkeys(("Decider", "load"), "julia1.runtime.decider"))

@@ -6,6 +6,7 @@
     ├── BundleError       a bundle that is missing, damaged, unsafe or of another format
     ├── EngineError       no engine or variant can run the model on this machine
     ├── MissingExtraError an optional dependency is not installed
+    ├── TrainingError     a training run cannot go on
     └── VerificationError a check ran and found the artifact wrong (hash, parity, guard)
 
 Each message says what was wrong, with which value, and what to do about it.
@@ -39,6 +40,10 @@ class MissingExtraError(Julia1Error, ImportError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f'{package} is not installed: run  pip install "julia1[{extra}]"')
+
+
+class TrainingError(Julia1Error):
+    """A training run cannot go on."""
 
 
 class VerificationError(Julia1Error):

@@ -101,7 +101,9 @@ def test_hyper_threads_of_one_core_count_once(machine: Machine, monkeypatch: pyt
     assert machine.cores() == 4
 
 
-def test_a_system_without_affinity_falls_back_on_the_cpu_count(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_affinity_falls_back_on_the_cpu_count(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 6)
     assert machine.cores() == 6
@@ -120,9 +122,9 @@ def test_probe_describes_this_machine() -> None:
         assert "vnni" not in found.features
 
 
-@pytest.mark.parametrize(("machine_name", "architecture"), [("AMD64", "x86_64"), ("arm64", "aarch64"), ("ppc64le", "ppc64le")])
-def test_architectures_go_by_one_name(
-    monkeypatch: pytest.MonkeyPatch, machine_name: str, architecture: str
-) -> None:
+@pytest.mark.parametrize(
+    ("machine_name", "architecture"), [("AMD64", "x86_64"), ("arm64", "aarch64"), ("ppc64le", "ppc64le")]
+)
+def test_architectures_go_by_one_name(monkeypatch: pytest.MonkeyPatch, machine_name: str, architecture: str) -> None:
     monkeypatch.setattr(platform, "machine", lambda: machine_name)
     assert probe.__wrapped__().architecture == architecture

@@ -38,7 +38,9 @@ def test_each_question_gets_the_answer_of_its_type(decider: Decider) -> None:
     assert not team.reading.truncated
 
 
-def test_answers_are_the_softmax_of_the_models_logits(decider_fp32: Decider, exported: Exported, texts: list[str]) -> None:
+def test_answers_are_the_softmax_of_the_models_logits(
+    decider_fp32: Decider, exported: Exported, texts: list[str]
+) -> None:
     import torch
 
     encoding = decider_fp32._encoding
@@ -78,7 +80,12 @@ def test_requests_may_each_bring_their_own_questions(decider: Decider) -> None:
     shared: dict[str, Question] = {"a": YesNo("Is it late?")}
     equal: dict[str, Question] = {"a": YesNo("Is it late?")}
     other: dict[str, Question] = {"b": Choice("Which?", ["food", "music"]), "c": Score("How good?", ["bad", "good"])}
-    requests: list[tuple[Any, dict[str, Question]]] = [("late", shared), ("food", other), ("music", shared), ("late", equal)]
+    requests: list[tuple[Any, dict[str, Question]]] = [
+        ("late", shared),
+        ("food", other),
+        ("music", shared),
+        ("late", equal),
+    ]
     found = decider.decide_requests(requests)
     assert [list(answers) for answers in found] == [["a"], ["b", "c"], ["a"], ["a"]]
     for (state, questions), answers in zip(requests, found, strict=True):

@@ -34,7 +34,13 @@ def values(answer: Answer) -> dict[str, float]:
 
 
 def result(answer: Answer) -> Any:
-    return answer.choice if isinstance(answer, ChoiceAnswer) else answer.level if isinstance(answer, ScoreAnswer) else answer.yes
+    return (
+        answer.choice
+        if isinstance(answer, ChoiceAnswer)
+        else answer.level
+        if isinstance(answer, ScoreAnswer)
+        else answer.yes
+    )
 
 
 def assert_same(first: dict[str, Answer], second: dict[str, Answer], tolerance: float) -> None:
@@ -58,7 +64,9 @@ def test_a_batch_moves_no_logit(decider: Decider, texts: list[str]) -> None:
     alone = [decider.logits([(text, QUESTIONS)])[0] for text in texts]
     together = decider.logits([(text, QUESTIONS) for text in texts])
     largest = max(
-        np.abs(a - b).max() for first, second in zip(alone, together, strict=True) for a, b in zip(first, second, strict=True)
+        np.abs(a - b).max()
+        for first, second in zip(alone, together, strict=True)
+        for a, b in zip(first, second, strict=True)
     )
     assert largest < LOGITS[decider.variant.precision]
 
@@ -71,7 +79,11 @@ def test_padding_moves_no_logit(decider: Decider) -> None:
     plain = engine.run(feeds)
     for more in (1, 7, 64, 127, 300):
         filled = {
-            name: np.pad(array, ((0, 0), (0, more)), constant_values={"input_ids": encoding.tokenizer.pad, "branches": -1}.get(name, 0))
+            name: np.pad(
+                array,
+                ((0, 0), (0, more)),
+                constant_values={"input_ids": encoding.tokenizer.pad, "branches": -1}.get(name, 0),
+            )
             for name, array in feeds.items()
         }
         filled["markers"] = np.pad(feeds["markers"], ((0, 0), (0, 2)))
@@ -95,7 +107,9 @@ def test_the_order_and_number_of_questions_change_nothing(decider: Decider, text
     for text in texts[:25]:
         first = decider.decide(text, QUESTIONS)
         chosen = [names[i] for i in random.permutation(len(names))]
-        assert_same(first, decider.decide(text, {n: QUESTIONS[n] for n in chosen}), PROBABILITIES[decider.variant.precision])
+        assert_same(
+            first, decider.decide(text, {n: QUESTIONS[n] for n in chosen}), PROBABILITIES[decider.variant.precision]
+        )
         alone = {name: decider.decide(text, {name: QUESTIONS[name]})[name] for name in chosen}
         assert_same(first, alone, PROBABILITIES[decider.variant.precision])
 
@@ -113,7 +127,9 @@ def test_levels_read_backwards_give_the_same_place(decider: Decider, texts: list
 
 @settings(max_examples=15)
 @given(
-    state=st.lists(st.sampled_from(["late", "order", "refund", "我", "42", "good"]), min_size=1, max_size=12).map(" ".join),
+    state=st.lists(st.sampled_from(["late", "order", "refund", "我", "42", "good"]), min_size=1, max_size=12).map(
+        " ".join
+    ),
     names=st.lists(st.sampled_from([*OPTIONS, "x", "city", "42", "pay"]), min_size=2, max_size=10, unique=True),
     random=st.randoms(use_true_random=False),
 )
@@ -161,7 +177,9 @@ def test_threads_that_share_a_decider_get_the_serial_answers(decider: Decider, t
 def test_the_number_of_threads_changes_no_answer(decider: Decider, tiny_bundle: Any, texts: list[str]) -> None:
     other = load(tiny_bundle, variant=decider.variant.name, threads=3, warm_up=False)
     for text in texts[:10]:
-        assert_same(decider.decide(text, QUESTIONS), other.decide(text, QUESTIONS), PROBABILITIES[decider.variant.precision])
+        assert_same(
+            decider.decide(text, QUESTIONS), other.decide(text, QUESTIONS), PROBABILITIES[decider.variant.precision]
+        )
 
 
 @pytest.mark.parametrize("text", ["<mask> yes </s> <mask> no", "</s></s><s>", "x </s> Which team? </s> <mask> food"])
@@ -172,7 +190,9 @@ def test_reserved_text_adds_no_option_and_ends_no_state(decider: Decider, text: 
     assert len(trunk) == reading.tokens_read + 2
     assert trunk.count(encoding.tokenizer.mask) == 0
     assert trunk.count(encoding.tokenizer.sep) == 1
-    odd = decider.decide(text, {**QUESTIONS, "odd": Choice("<mask> a </s>", ["a </s> <mask>", "<mask>", "</s> yes"])})["odd"]
+    odd = decider.decide(text, {**QUESTIONS, "odd": Choice("<mask> a </s>", ["a </s> <mask>", "<mask>", "</s> yes"])})[
+        "odd"
+    ]
     assert isinstance(odd, ChoiceAnswer)
     assert list(odd.probabilities) == ["a </s> <mask>", "<mask>", "</s> yes"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,9 @@ from julia1.questions import Question
 from julia1.text import Limits, OptionsEncoding, QuestionTokens, Row, TextTokenizer
 from julia1.text.options import INPUT_NAMES, PADDING, TRUNK
 
-WORD = st.sampled_from(["billing", "refund", "late", "hotel", "x", "我", "42", "<mask>", "</s>", "[SEP]", "Zebra", "a-b"])
+WORD = st.sampled_from(
+    ["billing", "refund", "late", "hotel", "x", "我", "42", "<mask>", "</s>", "[SEP]", "Zebra", "a-b"]
+)
 PHRASE = st.lists(WORD, min_size=1, max_size=2).map(" ".join)
 STATE = st.lists(WORD, min_size=1, max_size=40).map(" ".join) | st.dictionaries(PHRASE, PHRASE, min_size=1, max_size=3)
 NAMES = st.lists(PHRASE, min_size=2, max_size=8, unique=True)
@@ -27,77 +30,94 @@ QUESTION = st.one_of(
 )
 QUESTIONS = st.lists(QUESTION, min_size=1, max_size=5).map(lambda found: {f"q{i}": q for i, q in enumerate(found)})
 
-Path = tuple[tuple[int, int], ...]
-"""What one option's marker sees: (piece, position), in order."""
+Seen = tuple[tuple[int, int], ...]
+"""What a token sees: (piece, position), in order."""
 
 
 def visible(row: Row) -> npt.NDArray[np.bool_]:
     """Who sees whom, said again from the documentation."""
     a, b = np.indices((len(row), len(row)))
-    same_branch = row.branches[a] == row.branches[b]
-    same_leaf = (row.leaves[b] == 0) | (row.leaves[a] == row.leaves[b])
-    sees: npt.NDArray[np.bool_] = (row.branches[b] == TRUNK) | (same_branch & same_leaf)
+    viewer, seen = row.leaves[a], row.leaves[b]
+    stem = (seen == 0) & (viewer >= 0) & ((row.branches[b] == TRUNK) | (row.branches[a] == row.branches[b]))
+    text = (seen < 0) & (abs(viewer) == -seen)
+    sees: npt.NDArray[np.bool_] = stem | text | ((seen > 0) & (viewer == seen))
     return sees
 
 
-def paths(rows: list[Row]) -> dict[tuple[int, int], Path]:
-    """For each (question, option) of all rows, what its marker sees."""
-    found: dict[tuple[int, int], Path] = {}
+def views(rows: list[Row]) -> dict[tuple[int, int], tuple[Seen, Seen]]:
+    """For each (question, option) of all rows, what its marker and what every token of its text sees."""
+    found: dict[tuple[int, int], tuple[Seen, Seen]] = {}
     for row in rows:
         sees = visible(row)
+
+        def seen_by(token: int, row: Row = row, sees: npt.NDArray[np.bool_] = sees) -> Seen:
+            seen = np.flatnonzero(sees[token])
+            return tuple(zip(row.input_ids[seen].tolist(), row.position_ids[seen].tolist(), strict=True))
+
         for marker, slot in zip(row.markers, row.slots, strict=True):
             assert slot not in found
-            seen = np.flatnonzero(sees[marker])
-            found[slot] = tuple(zip(row.input_ids[seen].tolist(), row.position_ids[seen].tolist(), strict=True))
+            of_text = {seen_by(token) for token in np.flatnonzero(row.leaves == -row.leaves[marker])}
+            assert len(of_text) <= 1
+            found[slot] = seen_by(marker), of_text.pop() if of_text else ()
     return found
 
 
-def path_of(trunk: list[int], question: QuestionTokens, option: int) -> Path:
-    tokens = [*trunk, *question.branch, *question.leaves[option]]
-    return tuple((token, position) for position, token in enumerate(tokens))
+def view_of(trunk: list[int], question: QuestionTokens, option: int) -> tuple[Seen, Seen]:
+    """The marker stands after trunk and branch; the text is read as if it stood alone."""
+    stem = [*trunk, *question.branch]
+    mask, *text = question.leaves[option]
+    alone = tuple((token, position) for position, token in enumerate(text))
+    return (*((token, position) for position, token in enumerate(stem)), (mask, len(stem)), *alone), alone
 
 
-def built(encoding: OptionsEncoding, state: Any, questions: dict[str, Question]) -> tuple[list[int], list[QuestionTokens], list[Row]]:
+def built(
+    encoding: OptionsEncoding, state: Any, questions: dict[str, Question]
+) -> tuple[list[int], list[QuestionTokens], list[Row]]:
     ((trunk, _),) = encoding.trunks([state])
     tokens = [encoding.question_tokens(name, question) for name, question in questions.items()]
     return trunk, tokens, encoding.rows(trunk, tokens)
 
 
 @given(state=STATE, questions=QUESTIONS)
-def test_a_leaf_sees_its_trunk_branch_and_itself_one_after_the_other(
+def test_a_marker_sees_trunk_branch_and_its_text_and_the_text_itself_only(
     encoding: OptionsEncoding, state: Any, questions: dict[str, Question]
 ) -> None:
     trunk, tokens, rows = built(encoding, state, questions)
     expected = {
-        (i, j): path_of(trunk, question, j) for i, question in enumerate(tokens) for j in range(len(question.leaves))
+        (i, j): view_of(trunk, question, j) for i, question in enumerate(tokens) for j in range(len(question.leaves))
     }
-    assert paths(rows) == expected
+    assert views(rows) == expected
 
 
 @given(state=STATE, questions=QUESTIONS)
-def test_nothing_but_a_leaf_sees_a_leaf_and_nothing_but_a_branch_sees_a_branch(
-    encoding: OptionsEncoding, state: Any, questions: dict[str, Question]
-) -> None:
+def test_nothing_sees_a_sibling(encoding: OptionsEncoding, state: Any, questions: dict[str, Question]) -> None:
     for row in built(encoding, state, questions)[2]:
         sees = visible(row)
         for a in range(len(row)):
             for b in np.flatnonzero(sees[a]):
-                assert row.leaves[b] in (0, row.leaves[a])
+                assert abs(row.leaves[b]) in (0, abs(row.leaves[a]))
                 assert row.branches[b] in (TRUNK, row.branches[a])
-        assert sees[:, row.branches == TRUNK].all()
+        trunk = row.branches == TRUNK
+        assert not sees[trunk][:, ~trunk].any()
+        assert sees[row.leaves >= 0][:, trunk].all()
         assert sees.diagonal().all()
 
 
 @given(state=STATE, questions=QUESTIONS)
-def test_siblings_take_the_same_positions(encoding: OptionsEncoding, state: Any, questions: dict[str, Question]) -> None:
+def test_siblings_take_the_same_positions(
+    encoding: OptionsEncoding, state: Any, questions: dict[str, Question]
+) -> None:
     trunk, tokens, rows = built(encoding, state, questions)
     for row in rows:
         for branch in range(1, row.branches.max() + 1):
             of_branch = row.position_ids[(row.branches == branch) & (row.leaves == 0)]
             assert of_branch[0] == len(trunk)
-            for leaf in np.unique(row.leaves[row.branches == branch])[1:]:
-                assert row.position_ids[row.leaves == leaf][0] == of_branch[-1] + 1
-        assert row.position_ids.max() < encoding.limits.longest_path
+            for leaf in row.leaves[(row.branches == branch) & (row.leaves > 0)]:
+                assert row.position_ids[row.leaves == leaf].tolist() == [of_branch[-1] + 1]
+                of_text = row.position_ids[row.leaves == -leaf]
+                assert of_text.tolist() == list(range(len(of_text)))
+        limits = encoding.limits
+        assert row.position_ids.max() < limits.state_tokens + limits.question_tokens + limits.option_tokens
     assert len(tokens) == len(questions)
 
 
@@ -106,9 +126,9 @@ def test_spreading_over_passes_changes_nothing(
     encoding: OptionsEncoding, state: Any, questions: dict[str, Question], room: int
 ) -> None:
     trunk, tokens, rows = built(encoding, state, questions)
-    limits = Limits(48, 24, 24, encoding.limits.longest_path + room)
+    limits = Limits(48, 24, 24, 96 + room)
     spread = OptionsEncoding(encoding.tokenizer, limits).rows(trunk, tokens)
-    assert paths(spread) == paths(rows)
+    assert views(spread) == views(rows)
     assert all(len(row) <= limits.pass_tokens for row in spread)
     assert [slot for row in spread for slot in row.slots] == [slot for row in rows for slot in row.slots]
 
@@ -118,7 +138,7 @@ def test_no_pass_is_opened_before_the_last_one_is_full(
     encoding: OptionsEncoding, state: Any, questions: dict[str, Question]
 ) -> None:
     trunk, tokens, rows = built(encoding, state, questions)
-    for row, following in zip(rows, rows[1:], strict=False):
+    for row, following in pairwise(rows):
         question, option = following.slots[0]
         same_branch = row.slots[-1][0] == question
         need = len(tokens[question].leaves[option]) + (0 if same_branch else len(tokens[question].branch))
@@ -133,9 +153,10 @@ def test_special_tokens_stand_only_where_the_encoding_puts_them(
     encoding = OptionsEncoding(any_tokenizer, Limits(48, 40, 60, 200))
     trunk, _, rows = built(encoding, state, questions)
     for row in rows:
-        assert np.flatnonzero(row.input_ids == any_tokenizer.cls).tolist() == [0]
+        assert np.flatnonzero(row.input_ids == any_tokenizer.cls).tolist() == [0, *(row.markers + 1)]
         assert np.flatnonzero(row.input_ids == any_tokenizer.mask).tolist() == row.markers.tolist()
-        assert len(row.markers) == len(row.slots) == row.leaves.max()
+        assert row.leaves[row.markers].tolist() == list(range(1, len(row.slots) + 1))
+        assert (row.leaves > 0).sum() == len(row.markers)
         ends = np.flatnonzero(row.input_ids == any_tokenizer.sep)
         assert len(ends) == 1 + row.branches.max()
         assert ends[0] == len(trunk) - 1
@@ -151,8 +172,8 @@ def test_what_is_read_of_a_state_does_not_depend_on_the_questions(
     rows, reading = encoding.encode(state, questions)
     more_rows, more_reading = encoding.encode(state, more)
     assert reading == more_reading
-    mine = paths(rows)
-    theirs = paths(more_rows)
+    mine = views(rows)
+    theirs = views(more_rows)
     assert {slot: theirs[slot] for slot in mine} == mine
 
 
@@ -161,14 +182,16 @@ def test_the_order_of_options_only_names_the_slots_anew(
     encoding: OptionsEncoding, state: Any, names: list[str], random: Any
 ) -> None:
     shuffled = random.sample(names, len(names))
-    first = paths(encoding.encode(state, {"q": Choice("Which?", names)})[0])
-    second = paths(encoding.encode(state, {"q": Choice("Which?", shuffled)})[0])
+    first = views(encoding.encode(state, {"q": Choice("Which?", names)})[0])
+    second = views(encoding.encode(state, {"q": Choice("Which?", shuffled)})[0])
     for option, name in enumerate(names):
         assert first[0, option] == second[0, shuffled.index(name)]
 
 
 @given(requests=st.lists(st.tuples(STATE, QUESTIONS), min_size=1, max_size=4))
-def test_a_batch_holds_its_rows_and_padding(encoding: OptionsEncoding, requests: list[tuple[Any, dict[str, Question]]]) -> None:
+def test_a_batch_holds_its_rows_and_padding(
+    encoding: OptionsEncoding, requests: list[tuple[Any, dict[str, Question]]]
+) -> None:
     rows = [row for state, questions in requests for row in encoding.encode(state, questions)[0]]
     batch = encoding.collate(rows)
     feeds = batch.feeds()
@@ -215,19 +238,20 @@ def test_strict_reading_raises_instead_of_cutting(encoding: OptionsEncoding) -> 
 def test_questions_and_options_over_their_budget_are_errors(encoding: OptionsEncoding, number: int) -> None:
     text = " ".join(["the"] * number)
     limits = encoding.limits
-    questions: list[tuple[Question, bool, str]] = [
-        (YesNo(text), number + 1 > limits.question_tokens, "the instructions of question 'team'"),
-        (Choice("Which?", ["a", text]), number + 1 > limits.option_tokens, "an option of question 'team'"),
-        (Score("How?", ["a", text]), number + 1 > limits.option_tokens, "an option of question 'team'"),
+    with_end, with_markers = number + 1, number + 2  # [SEP]; [MASK] and [CLS]
+    questions: list[tuple[Question, int, int, str]] = [
+        (YesNo(text), with_end, limits.question_tokens, "the instructions of question 'team'"),
+        (Choice("Which?", ["a", text]), with_markers, limits.option_tokens, "an option of question 'team'"),
+        (Score("How?", ["a", text]), with_markers, limits.option_tokens, "an option of question 'team'"),
     ]
-    for question, too_long, words in questions:
-        if not too_long:
+    for question, tokens, limit, words in questions:
+        if tokens <= limit:
             encoding.question_tokens("team", question)
             continue
         with pytest.raises(TooLongError) as caught:
             encoding.question_tokens("team", question)
         assert words in str(caught.value)
-        assert f"has {number + 1} tokens" in str(caught.value)
+        assert f"has {tokens} tokens, {limit} fit" in str(caught.value)
 
 
 def test_a_question_without_instructions_has_a_branch_of_its_own(encoding: OptionsEncoding) -> None:
@@ -238,7 +262,9 @@ def test_a_question_without_instructions_has_a_branch_of_its_own(encoding: Optio
 
 def test_yes_no_puts_no_first(encoding: OptionsEncoding) -> None:
     no, yes = encoding.question_tokens("q", YesNo("Late?")).leaves
-    assert [no, yes] == [[encoding.tokenizer.mask, *ids] for ids in encoding.tokenizer.ids(["no", "yes"])]
+    assert [no, yes] == [
+        [encoding.tokenizer.mask, encoding.tokenizer.cls, *ids] for ids in encoding.tokenizer.ids(["no", "yes"])
+    ]
 
 
 @pytest.mark.parametrize("state", ["", "  \n", {}, [], {"a": {}}])
@@ -258,7 +284,7 @@ def test_an_unreadable_state_is_named(encoding: OptionsEncoding, state: Any) -> 
 def test_a_pass_must_hold_one_whole_path() -> None:
     with pytest.raises(InputError, match="pass_tokens is 95: it must hold one whole path, 96 tokens"):
         Limits(48, 24, 24, 95)
-    assert Limits(48, 24, 24, 96).longest_path == 96
+    assert Limits(48, 24, 24, 96).pass_tokens == 96
 
 
 @given(data=st.data())

@@ -89,7 +89,7 @@ def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path, content: str) ->
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="none.json"):
+    with pytest.raises(BundleError, match=r"none\.json"):
         TextTokenizer.from_file(tmp_path / "none.json")
 
 

@@ -16,8 +16,15 @@ from julia1.text import TextTokenizer
 from julia1.text.vocabulary import SPECIAL, choose_pieces, count_pieces, trim_tokenizer
 
 CORPUS = {
-    "en": ["where is the order", "where is the refund and the card", "the the the music", "help a writer pay the price",
-           "what city is the hotel in", "very late flight to the sport team", "an angry complaint about billing"],
+    "en": [
+        "where is the order",
+        "where is the refund and the card",
+        "the the the music",
+        "help a writer pay the price",
+        "what city is the hotel in",
+        "very late flight to the sport team",
+        "an angry complaint about billing",
+    ],
     "de": ["wo ist mein paket", "das geld bitte"],
     "zh": ["我想你", "他是我"],
 }
@@ -89,7 +96,7 @@ def test_languages_take_turns_for_the_rest(source: Tokenizer) -> None:
 
 
 def test_a_corpus_too_small_for_the_size_is_refused(source: Tokenizer, counts: dict[str, Counter[int]]) -> None:
-    with pytest.raises(InputError, match="only .* distinct pieces, 10,000 were asked for: lower the size"):
+    with pytest.raises(InputError, match=r"only .* distinct pieces, 10,000 were asked for: lower the size"):
         choose_pieces(source, counts, 10_000)
 
 
@@ -103,7 +110,9 @@ def test_ids_are_positions_in_what_was_kept(source: Tokenizer, trimmed: Tokenize
     assert [trimmed.id_to_token(i) for i in range(SIZE)] == [source.id_to_token(i) for i in keep]
 
 
-@given(st.lists(st.sampled_from([word for rows in CORPUS.values() for text in rows for word in text.split()]), max_size=8))
+@given(
+    st.lists(st.sampled_from([word for rows in CORPUS.values() for text in rows for word in text.split()]), max_size=8)
+)
 def test_text_whose_pieces_are_kept_reads_the_same(
     source: Tokenizer, trimmed: Tokenizer, keep: list[int], words: list[str]
 ) -> None:

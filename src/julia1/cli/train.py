@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 from julia1.cli.flags import Commands, add_json, positive
 from julia1.cli.printing import print_json
@@ -23,6 +26,7 @@ def add_to(commands: Commands) -> None:
     parser.add_argument("--data", metavar="DIR", type=Path, required=True, help="one folder a data set")
     parser.add_argument("--backbone", metavar="DIR", type=Path, required=True, help="a Hugging Face model folder")
     parser.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="checkpoints and results")
+    parser.add_argument("--bundle-version", metavar="V", help="version of the bundle (default: today's date)")
     parser.add_argument("--steps", type=positive, metavar="N", help="steps to train, instead of the recipe's")
     add_json(parser)
 
@@ -36,20 +40,37 @@ def run(arguments: argparse.Namespace) -> int:
             raise InputError(f"{flag} {folder} is not a folder")
     if arguments.output.exists() and not arguments.output.is_dir():
         raise InputError(f"--output {arguments.output} is not a folder")
+    from julia1.train.recipe import load_recipe
+
+    recipe = load_recipe(arguments.recipe)
     try:
-        from julia1.train.open_decisions import train_open_decisions
-        from julia1.train.recipe import load_recipe
+        from julia1.train.release import train_and_release
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package == "julia1":
             raise
         raise MissingExtraError(package, "train") from None
-    recipe = load_recipe(arguments.recipe)
     if arguments.steps is not None:
         recipe = replace(recipe, training=replace(recipe.training, steps=arguments.steps))
-    train_open_decisions(recipe, arguments.data, arguments.backbone, arguments.output)
+    version = arguments.bundle_version or f"{date.today():%Y.%m.%d}"
+    released = train_and_release(recipe, arguments.data, arguments.backbone, arguments.output, version, _report)
+    figures = {name: parity.largest for name, parity in released.parity.items()}
     if arguments.json:
-        print_json({"recipe": str(arguments.recipe), "output": str(arguments.output), "steps": recipe.training.steps})
+        print_json({"bundle": str(released.bundle.folder), "steps": recipe.training.steps, "parity": figures})
     else:
-        print(f"{arguments.output}: trained {recipe.name} for {recipe.training.steps:,} steps")
+        print(
+            f"{released.bundle.folder}: {recipe.name} {version}, departs from PyTorch by {figures['fp32']:.1e} at most"
+        )
     return 0
+
+
+def _report(record: dict[str, Any]) -> None:
+    """A plain line every ten steps, and whenever the development sets were looked at."""
+    if record["step"] % 10 == 0 or "development" in record:
+        looked = "".join(f"  {name} {value:.3f}" for name, value in record.get("development", {}).items())
+        print(
+            f"step {record['step']:,}  loss {record['loss']:.3f}  {record['tokens_per_second']:,} tokens/s  "
+            f"{record['minutes_left']:.0f} min left{looked}",
+            file=sys.stderr,
+            flush=True,
+        )

@@ -9,26 +9,38 @@ from torch import Tensor, nn
 
 from julia1.text.options import TRUNK
 
+LIKENESS_SCALE = 40.0
+LIKENESS_CENTRE = 0.8
+"""Where cosines of a pretrained sentence encoder lie, and a scale that makes their differences logits."""
+
 
 class OptionHead(nn.Module):
-    """Scores an option from its marker, the mean of the trunk, and their product.
+    """``logit = score + gate * scale * (cosine - centre)``.
 
-    The product lets the head use the similarity geometry of a pretrained sentence encoder from the first step; without
-    it the marker has to learn similarity anew.
+    The cosine compares the option's text with the state, as the pretrained sentence encoder would: at the first step it
+    is the whole answer. Score and gate are read where state, question and option meet, and learn what likeness alone
+    cannot tell, such as yes and no.
     """
 
     def __init__(self, width: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.hidden = nn.Linear(3 * width, width)
         self.dropout = nn.Dropout(dropout)
-        self.score = nn.Linear(width, 1)
+        self.score = nn.Linear(width, 2)
+        self.log_scale = nn.Parameter(torch.tensor([LIKENESS_SCALE]).log())
+        self.centre = nn.Parameter(torch.tensor([LIKENESS_CENTRE]))
+        with torch.no_grad():
+            self.score.weight.mul_(0.1)
+            self.score.bias.copy_(torch.tensor([0.0, 2.0]))
 
-    def forward(self, markers: Tensor, trunk: Tensor) -> Tensor:
-        """``markers`` [rows, options, width] and ``trunk`` [rows, width] to logits [rows, options]."""
+    def forward(self, markers: Tensor, texts: Tensor, trunk: Tensor) -> Tensor:
+        """``markers`` and ``texts`` [rows, options, width], ``trunk`` [rows, width] to logits [rows, options]."""
         trunk = trunk.unsqueeze(1).expand_as(markers)
         features = torch.cat([markers, trunk, markers * trunk], dim=-1)
-        hidden = nn.functional.gelu(self.hidden(features))
-        return self.score(self.dropout(hidden)).squeeze(-1)  # type: ignore[no-any-return]
+        read = self.score(self.dropout(nn.functional.gelu(self.hidden(features))))
+        cosine = (texts * trunk).sum(-1) / (texts.norm(dim=-1) * trunk.norm(dim=-1) + 1e-6)
+        likeness = self.log_scale.exp() * (cosine - self.centre)
+        return read[..., 0] + torch.sigmoid(read[..., 1]) * likeness  # type: ignore[no-any-return]
 
 
 class OptionModel(nn.Module):
@@ -53,19 +65,27 @@ class OptionModel(nn.Module):
         mask = torch.where(tree_visibility(branches, leaves), 0.0, torch.finfo(torch.float32).min / 2)
         states = self.encoder(
             input_ids=input_ids, attention_mask=mask.unsqueeze(1).to(dtype), position_ids=position_ids
-        ).last_hidden_state
-        in_trunk = (branches == TRUNK).to(states.dtype)
-        trunk = torch.bmm(in_trunk.unsqueeze(1), states).squeeze(1) / in_trunk.sum(1, keepdim=True)
+        ).last_hidden_state.to(dtype)
+        in_trunk = (branches == TRUNK).to(dtype).unsqueeze(1)
+        trunk = _mean(in_trunk, states).squeeze(1)
+        in_text = (leaves.unsqueeze(1) == -torch.gather(leaves, 1, markers).unsqueeze(2)).to(dtype)
         index = markers.unsqueeze(-1).expand(-1, -1, states.shape[-1])
-        return self.head(torch.gather(states, 1, index), trunk)  # type: ignore[no-any-return]
+        return self.head(torch.gather(states, 1, index), _mean(in_text, states), trunk)  # type: ignore[no-any-return]
+
+
+def _mean(members: Tensor, states: Tensor) -> Tensor:
+    """Mean of the member tokens: ``[rows, groups, tokens]`` with ``[rows, tokens, width]``."""
+    return torch.bmm(members, states) / members.sum(2, keepdim=True).clamp_min(1.0)
 
 
 def tree_visibility(branches: Tensor, leaves: Tensor) -> Tensor:
     """Which token (row of the result) sees which: bool ``[rows, tokens, tokens]``.
 
-    A token sees the trunk, and within its own branch the branch itself and its own leaf. Padding sees padding, so no
-    row of a softmax is ever empty.
+    Option text sees itself; all else sees the trunk and its own branch, and a marker its own option's text. Padding sees
+    padding, so no row of a softmax is ever empty.
     """
-    own_branch = branches.unsqueeze(2) == branches.unsqueeze(1)
-    own_leaf = (leaves.unsqueeze(1) == 0) | (leaves.unsqueeze(2) == leaves.unsqueeze(1))
-    return (branches.unsqueeze(1) == TRUNK) | (own_branch & own_leaf)
+    viewer_branch, seen_branch = branches.unsqueeze(2), branches.unsqueeze(1)
+    viewer_leaf, seen_leaf = leaves.unsqueeze(2), leaves.unsqueeze(1)
+    sees_stem = (viewer_leaf >= 0) & ((seen_branch == TRUNK) | (seen_branch == viewer_branch))
+    sees_leaf = (viewer_leaf.abs() == seen_leaf.abs()) & ((seen_leaf < 0) | (viewer_leaf > 0))
+    return ((seen_leaf == 0) & sees_stem) | sees_leaf  # ONNX Runtime has no Where of booleans

@@ -1,11 +1,18 @@
 """The *options* encoding: a state, its questions and their options as one tree in one token sequence.
 
-    [CLS] state [SEP] | question [SEP] | [MASK] option | [MASK] option | question [SEP] | [MASK] option ...
-    trunk             | branch 1       | leaf 1        | leaf 2        | branch 2       | leaf 3
+    [CLS] state [SEP] | question [SEP] | [MASK] [CLS] option | [MASK] [CLS] option | question [SEP] | ...
+    trunk             | branch 1       | leaf 1              | leaf 2              | branch 2       | ...
 
-Every token sees the trunk; a branch also sees itself; a leaf also sees its branch and itself. Nothing sees a sibling,
-and siblings take the same positions, so the order of options and of questions cannot matter, and leaves can be spread
-over several rows ("passes") without changing a score. The score of an option is read at its [MASK].
+What sees what:
+
+    trunk         itself
+    branch        the trunk and itself
+    option text   itself only, its [CLS] included: it is read as a sentence encoder would read it alone
+    [MASK]        the trunk, its branch, its option's text and itself: here state, question and option meet
+
+Nothing sees a sibling, and siblings take the same positions, so the order of options and of questions cannot matter,
+and leaves can be spread over several rows ("passes") without changing a score. The score of an option is read at its
+[MASK] and from the likeness of its text to the trunk.
 
 Token budgets are fixed numbers, not shares of what is left: how much of a state is read never depends on which other
 questions are asked with it.
@@ -33,12 +40,12 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Limits:
-    """Token budgets of the options encoding. ``state + question + option`` is the longest path the encoder must hold.
+    """Token budgets of the options encoding.
 
     Attributes:
         state_tokens: trunk length at most, its [CLS] and [SEP] included; a longer state is cut (and reported).
         question_tokens: branch length at most, its [SEP] included; longer is an error.
-        option_tokens: leaf length at most, its [MASK] included; longer is an error.
+        option_tokens: leaf length at most, its [MASK] and [CLS] included; longer is an error.
         pass_tokens: length of one row at most; further leaves go to another row with the same trunk.
     """
 
@@ -48,14 +55,9 @@ class Limits:
     pass_tokens: int = 768
 
     def __post_init__(self) -> None:
-        least = self.longest_path
+        least = self.state_tokens + self.question_tokens + self.option_tokens
         if self.pass_tokens < least:
             raise InputError(f"pass_tokens is {self.pass_tokens}: it must hold one whole path, {least} tokens")
-
-    @property
-    def longest_path(self) -> int:
-        """Positions that the encoder needs."""
-        return self.state_tokens + self.question_tokens + self.option_tokens
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,9 @@ class Row:
     """One unpadded sequence of the encoding.
 
     Attributes:
-        input_ids, position_ids, branches, leaves: int64 ``[tokens]``.
+        input_ids, position_ids: int64 ``[tokens]``.
+        branches: int64 ``[tokens]``: 0 in the trunk, then 1, 2 … for each question with its leaves.
+        leaves: int64 ``[tokens]``: ``k`` at the [MASK] of the row's leaf ``k`` (from 1), ``-k`` at its text, else 0.
         markers: int64 ``[options]``, index of each option's [MASK].
         slots: for each marker its (question index, option index).
     """
@@ -129,7 +133,7 @@ class OptionsEncoding:
         _check_length(len(branch), self.limits.question_tokens, f"the instructions of question {name!r}", texts[0])
         leaves = []
         for text, option in zip(texts[1:], ids[1:], strict=True):
-            leaf = [self.tokenizer.mask, *option]
+            leaf = [self.tokenizer.mask, self.tokenizer.cls, *option]
             _check_length(len(leaf), self.limits.option_tokens, f"an option of question {name!r}", text)
             leaves.append(leaf)
         return QuestionTokens(branch, leaves)
@@ -228,7 +232,9 @@ class _RowBuilder:
     def add_leaf(self, tokens: Sequence[int], slot: tuple[int, int]) -> None:
         self.markers.append(len(self.ids))
         self.slots.append(slot)
-        self._add(tokens, self._trunk_length + self._branch_length, len(self.markers))
+        leaf = len(self.markers)
+        self._add(tokens[:1], self._trunk_length + self._branch_length, leaf)
+        self._add(tokens[1:], 0, -leaf)
 
     def build(self) -> Row:
         def array(values: list[int]) -> IntArray:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,12 +19,14 @@ from julia1.text.vocabulary import choose_pieces, count_pieces, trim_tokenizer
 from julia1.train.mix import Mix
 from julia1.train.recipe import Recipe
 from julia1.train.sources import LabelledSet, read_set
-from julia1.train.trainer import Trainer, to_tensors
+from julia1.train.trainer import Evaluate, Report, Trainer, to_tensors
 
-EVALUATION_ROWS = 120
+EVALUATION_ROWS = 100
 
 
-def train_open_decisions(recipe: Recipe, data: Path, backbone: Path, output: Path) -> OptionModel:
+def train_open_decisions(
+    recipe: Recipe, data: Path, backbone: Path, output: Path, report: Report | None = None
+) -> OptionModel:
     """Run a recipe; a run found in ``output`` is taken up where its last checkpoint left it.
 
     ``output`` gets ``tokenizer.json`` and ``pieces.json`` (the trimmed vocabulary), ``training.pt`` (the last
@@ -41,13 +41,11 @@ def train_open_decisions(recipe: Recipe, data: Path, backbone: Path, output: Pat
     training = recipe.training
     limits = replace(recipe.limits, state_tokens=training.state_tokens, pass_tokens=training.pass_tokens)
     trainer = Trainer(model, OptionsEncoding(tokenizer, limits), mix, recipe, output)
-    trainer.run(development_check(recipe, data, OptionsEncoding(tokenizer, recipe.limits)))
+    trainer.run(development_check(recipe, data, OptionsEncoding(tokenizer, recipe.limits)), report)
     return model
 
 
-def development_check(
-    recipe: Recipe, data: Path, encoding: OptionsEncoding
-) -> Callable[[OptionModel], dict[str, float]]:
+def development_check(recipe: Recipe, data: Path, encoding: OptionsEncoding) -> Evaluate:
     """A function that measures accuracy on a few rows of each development set, all its labels as bare options."""
     sets = {}
     for name in recipe.development:
@@ -94,10 +92,3 @@ def _vocabulary(recipe: Recipe, mix: Mix, data: Path, backbone: Path, output: Pa
     temporary.write_text(json.dumps(pieces))
     temporary.replace(chosen)
     return pieces
-
-
-def training_summary(output: Path) -> dict[str, Any]:
-    """The last record of a run's log that holds development figures."""
-    lines = (output / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    records = [json.loads(line) for line in lines]
-    return next((r for r in reversed(records) if "development" in r), records[-1])

@@ -26,6 +26,7 @@ from julia1.train.calibrate import Scored, calibration_examples, cross_entropy, 
 from julia1.train.open_decisions import train_open_decisions
 from julia1.train.recipe import Recipe
 from julia1.train.sources import read_set
+from julia1.train.trainer import Report
 from julia1.train.views import Example
 
 PARITY_EXAMPLES = 96
@@ -90,11 +91,11 @@ def release(
 
 
 def train_and_release(
-    recipe: Recipe, data: Path, backbone: Path, output: Path, version: str, replace_old: bool = False
+    recipe: Recipe, data: Path, backbone: Path, output: Path, version: str, report: Report | None = None
 ) -> Release:
     """The whole way from a recipe to a bundle: train (or take up) the run in ``output``, write ``output/bundle``."""
-    model = train_open_decisions(recipe, data, backbone, output)
-    return release(model, output / "tokenizer.json", recipe, data, output / "bundle", version, replace_old)
+    model = train_open_decisions(recipe, data, backbone, output, report)
+    return release(model, output / "tokenizer.json", recipe, data, output / "bundle", version, replace_old=True)
 
 
 def calibrated(manifest: Manifest, folder: Path, examples: Sequence[Example], threads: int) -> Manifest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from julia1.errors import TrainingError
 from julia1.model.option_model import OptionModel
 from julia1.text.options import Encoded, OptionsEncoding, Row
 from julia1.train.mix import Mix
 from julia1.train.recipe import Recipe, Training
 from julia1.train.views import Example
+
+Evaluate = Callable[[OptionModel], dict[str, float]]
+Report = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -134,8 +138,16 @@ class Trainer:
         self._base_rates = [group["lr"] for group in self.optimizer.param_groups]
         self.step = 0
 
-    def run(self, evaluate: Any = None) -> None:
-        """Train to the last step; ``evaluate(model)`` is called now and then and its result logged."""
+    def run(self, evaluate: Evaluate | None = None, report: Report | None = None) -> None:
+        """Train to the last step.
+
+        Args:
+            evaluate: called with the model every ``evaluate_every`` steps; its figures are logged.
+            report: called with every record that goes to the log.
+
+        Raises:
+            TrainingError: the loss is no longer a number.
+        """
         training = self.recipe.training
         self._resume()
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -155,6 +167,8 @@ class Trainer:
                 record["development"] = evaluate(self.model)
                 self.model.train()
             self._log(record)
+            if report:
+                report(record)
 
     def train_step(self) -> tuple[float, int, float]:
         """One optimizer step; returns mean loss a question, tokens read and seconds."""
@@ -178,7 +192,7 @@ class Trainer:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         if not math.isfinite(total):
-            raise FloatingPointError(f"the loss is {total} at step {self.step}: lower the learning rate")
+            raise TrainingError(f"the loss is {total} at step {self.step}: lower the learning rate")
         return total / questions, tokens, time.monotonic() - began
 
     @property

@@ -1,0 +1,88 @@
+"""Loading a Hugging Face folder, trimmed in vocabulary and depth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from julia1 import InputError  # noqa: E402
+from julia1.model import load_encoder, new_encoder  # noqa: E402
+from julia1.model.backbone import config_dictionary  # noqa: E402
+
+CONFIG = {
+    "model_type": "bert",
+    "vocab_size": 30,
+    "hidden_size": 8,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 2,
+    "intermediate_size": 12,
+    "max_position_embeddings": 16,
+    "hidden_dropout_prob": 0.1,
+}
+
+
+@pytest.fixture(scope="module")
+def whole() -> Any:
+    torch.manual_seed(9)
+    return new_encoder(CONFIG).eval()
+
+
+@pytest.fixture(scope="module")
+def folder(whole: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("backbone")
+    whole.save_pretrained(place)
+    return place
+
+
+def hidden(encoder: Any, ids: list[int]) -> Any:
+    with torch.inference_mode():
+        return encoder.eval()(input_ids=torch.tensor([ids])).last_hidden_state
+
+
+def test_a_loaded_encoder_is_the_saved_one_without_dropout_and_pooler(folder: Path, whole: Any) -> None:
+    encoder: Any = load_encoder(folder)
+    assert torch.allclose(hidden(encoder, [1, 5, 9]), hidden(whole, [1, 5, 9]), atol=1e-6)
+    assert encoder.pooler is None
+    encoder.train()
+    with torch.no_grad():
+        first, second = (encoder(input_ids=torch.tensor([[1, 5]])).last_hidden_state for _ in range(2))
+    assert torch.equal(first, second)
+
+
+def test_kept_pieces_get_their_rows_in_the_new_order(folder: Path, whole: Any) -> None:
+    keep = [7, 2, 29, 5]
+    encoder: Any = load_encoder(folder, keep_pieces=keep)
+    assert encoder.config.vocab_size == 4
+    assert encoder.get_input_embeddings().weight.requires_grad
+    assert torch.allclose(hidden(encoder, [0, 3, 2]), hidden(whole, [7, 5, 29]), atol=1e-6)
+
+
+@pytest.mark.parametrize(("number", "chosen"), [(1, [3]), (2, [1, 3]), (3, [0, 2, 3]), (4, [0, 1, 2, 3])])
+def test_kept_layers_are_spread_and_end_with_the_last(folder: Path, whole: Any, number: int, chosen: list[int]) -> None:
+    encoder: Any = load_encoder(folder, layers=number)
+    assert encoder.config.num_hidden_layers == number
+    for layer, index in zip(encoder.encoder.layer, chosen, strict=True):
+        expected = whole.encoder.layer[index].state_dict()
+        assert all(torch.equal(value, expected[name]) for name, value in layer.state_dict().items())
+
+
+@pytest.mark.parametrize("number", [0, 5, -1])
+def test_a_number_of_layers_that_is_not_there_is_refused(folder: Path, number: int) -> None:
+    with pytest.raises(InputError, match=f"the backbone has 4 layers, {number} were asked for"):
+        load_encoder(folder, layers=number)
+
+
+def test_only_a_model_folder_is_loaded_and_nothing_is_fetched(tmp_path: Path) -> None:
+    for place in (tmp_path, tmp_path / "intfloat/multilingual-e5-small"):
+        with pytest.raises(InputError, match="not a Hugging Face model folder"):
+            load_encoder(place)
+
+
+def test_a_config_makes_the_same_encoder_again(folder: Path) -> None:
+    encoder = load_encoder(folder, layers=2, keep_pieces=[0, 1, 2])
+    again: Any = new_encoder(config_dictionary(encoder))
+    assert {n: v.shape for n, v in again.state_dict().items()} == {n: v.shape for n, v in encoder.state_dict().items()}
