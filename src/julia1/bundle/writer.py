@@ -121,6 +121,7 @@ class BundleWriter:
         return inside(self.folder, path)
 
     def _entry(self, place: Path, path: str) -> FileEntry:
+        place.chmod(0o644)  # some libraries write for the owner alone; an installed bundle is read by others
         entry = FileEntry(path, hash_file(place), place.stat().st_size)
         self._added[path] = entry
         return entry

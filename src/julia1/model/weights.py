@@ -67,7 +67,7 @@ def save_weights(model: OptionModel, path: Path) -> None:
         else:
             tensors[name] = parameter.detach().numpy()
     config = json.dumps(config_dictionary(model.encoder), sort_keys=True)
-    save_file(tensors, path, metadata={"encoder_config": config, "format": "julia1-int8"})
+    save_file(tensors, path, metadata={"encoder_config": config})  # one entry: several are written in random order
 
 
 def load_weights(path: Path) -> OptionModel:

@@ -179,7 +179,7 @@ class Decider:
     def warm_up(self) -> None:
         """Answer made-up questions of a few lengths, so that the engine's buffers exist before the first request."""
         question = {"warm up": YesNo("Is this a warm-up?")}
-        for words in (4, 40, 160):
+        for words in (4, 40):
             self.decide("warm up " * words, question)
 
     def _question_tokens(self, requests: Sequence[Request]) -> list[list[QuestionTokens]]:

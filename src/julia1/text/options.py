@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -113,6 +114,16 @@ class QuestionTokens:
     branch: list[int]
     leaves: list[list[int]]
 
+    @cached_property
+    def order(self) -> list[int]:
+        """Indices of the leaves in the order of their tokens."""
+        return sorted(range(len(self.leaves)), key=self.leaves.__getitem__)
+
+    @cached_property
+    def sort_key(self) -> tuple[list[int], list[list[int]]]:
+        """What questions are sorted by."""
+        return self.branch, [self.leaves[i] for i in self.order]
+
 
 class OptionsEncoding:
     """Turns states and questions into rows. Thread-safe: it keeps nothing between calls."""
@@ -165,12 +176,18 @@ class OptionsEncoding:
         return trunks
 
     def rows(self, trunk: Sequence[int], questions: Sequence[QuestionTokens]) -> list[Row]:
-        """Lay one trunk and its questions out in as few rows as the pass limit allows."""
+        """Lay one trunk and its questions out in as few rows as the pass limit allows.
+
+        They are laid out in the order of their tokens, not of the request: floating-point sums then run in the same
+        order whatever the caller's, and answers are equal to the last bit, in int8 too.
+        """
         rows: list[Row] = []
         builder = _RowBuilder(trunk)
-        for question_index, question in enumerate(questions):
+        for question_index in sorted(range(len(questions)), key=lambda i: questions[i].sort_key):
+            question = questions[question_index]
             branch_open = False
-            for option_index, leaf in enumerate(question.leaves):
+            for option_index in question.order:
+                leaf = question.leaves[option_index]
                 need = len(leaf) + (0 if branch_open else len(question.branch))
                 if len(builder) + need > self.limits.pass_tokens and builder.markers:
                     rows.append(builder.build())
