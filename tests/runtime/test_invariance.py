@@ -101,6 +101,20 @@ def test_the_order_of_options_changes_nothing(decider: Decider, texts: list[str]
             assert_same(first, decider.decide(text, {"team": shuffled}), PROBABILITIES[decider.variant.precision])
 
 
+def test_reordering_moves_no_logit_by_a_single_bit(decider: Decider, texts: list[str]) -> None:
+    random = np.random.default_rng(5)
+    names = list(QUESTIONS)
+    for text in texts[:12]:
+        options = random.permutation(len(OPTIONS))
+        chosen = [names[i] for i in random.permutation(len(names))]
+        shuffled = {**QUESTIONS, "team": Choice("Which team?", [OPTIONS[i] for i in options])}
+        first = dict(zip(names, decider.logits([(text, QUESTIONS)])[0], strict=True))
+        second = dict(zip(chosen, decider.logits([(text, {n: shuffled[n] for n in chosen})])[0], strict=True))
+        assert first["team"][options].tolist() == second["team"].tolist()
+        for name in ("late", "mood", "sure"):
+            assert first[name].tolist() == second[name].tolist()
+
+
 def test_the_order_and_number_of_questions_change_nothing(decider: Decider, texts: list[str]) -> None:
     random = np.random.default_rng(4)
     names = list(QUESTIONS)

@@ -188,6 +188,30 @@ def test_the_order_of_options_only_names_the_slots_anew(
         assert first[0, option] == second[0, shuffled.index(name)]
 
 
+@given(state=STATE, questions=QUESTIONS, random=st.randoms(use_true_random=False))
+def test_a_reordered_request_is_the_same_rows_to_the_last_token(
+    encoding: OptionsEncoding, state: Any, questions: dict[str, Question], random: Any
+) -> None:
+    def shuffled(question: Question) -> Question:
+        if isinstance(question, YesNo):
+            return question
+        texts = question.option_texts()
+        parts = random.sample(texts, len(texts))
+        return (
+            Choice(question.instructions, parts)
+            if isinstance(question, Choice)
+            else Score(question.instructions, parts)
+        )
+
+    names = random.sample(list(questions), len(questions))
+    first = encoding.encode(state, questions)[0]
+    second = encoding.encode(state, {name: shuffled(questions[name]) for name in names})[0]
+    assert len(first) == len(second)
+    for one, other in zip(first, second, strict=True):
+        for name in INPUT_NAMES:
+            assert getattr(one, name).tolist() == getattr(other, name).tolist()
+
+
 @given(requests=st.lists(st.tuples(STATE, QUESTIONS), min_size=1, max_size=4))
 def test_a_batch_holds_its_rows_and_padding(
     encoding: OptionsEncoding, requests: list[tuple[Any, dict[str, Question]]]

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 from julia1 import Choice, Score, YesNo, load  # noqa: E402
 from julia1.bundle import Bundle  # noqa: E402
 from julia1.model import load_weights, new_encoder  # noqa: E402
-from julia1.train import Recipe, train_and_release  # noqa: E402
+from julia1.train import Recipe, calibrate, train_and_release  # noqa: E402
 from julia1.train.recipe import Source, Vocabulary  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -47,7 +47,7 @@ def test_a_recipe_becomes_a_bundle_that_decides_without_pytorch(
     make_recipe: Callable[..., Recipe],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("julia1.train.calibrate.DRAWN_EXAMPLES", 60)
+    monkeypatch.setattr(calibrate, "DRAWN_EXAMPLES", 60)
     recipe = make_recipe(
         layers=2,
         held_out=["held/test"],

@@ -34,12 +34,16 @@ from julia1.train.views import Example  # noqa: E402
 MakeRecipe = Callable[..., Recipe]
 
 
-def training_row(length: int, sizes: list[int] | None = None, targets: list[float] | None = None) -> TrainingRow:
-    """A row of a length, with questions of these numbers of options."""
+def training_row(
+    length: int, sizes: list[int] | None = None, targets: list[float] | None = None, order: list[int] | None = None
+) -> TrainingRow:
+    """A row of a length, with questions of these numbers of options, its markers in any order."""
     tokens = np.zeros(length, np.int64)
-    slots = tuple((q, o) for q, size in enumerate(sizes or [2]) for o in range(size))
-    row = Row(tokens, tokens, tokens, tokens, np.zeros(len(slots), np.int64), slots)
-    return TrainingRow(row, targets or [1.0] * len(slots))
+    slots = [(q, o) for q, size in enumerate(sizes or [2]) for o in range(size)]
+    order = order or list(range(len(slots)))
+    row = Row(tokens, tokens, tokens, tokens, np.zeros(len(slots), np.int64), tuple(slots[i] for i in order))
+    wanted = targets or [1.0] * len(slots)
+    return TrainingRow(row, [wanted[i] for i in order])
 
 
 @given(data=st.data(), smoothing=st.sampled_from([0.0, 0.02, 0.3]))
@@ -61,7 +65,9 @@ def test_the_loss_is_a_cross_entropy_a_question(data: st.DataObject, smoothing: 
             targets += target.tolist()
             start += size
             number += 1
-        batch.append(training_row(10, of_row, targets))
+        order = data.draw(st.permutations(range(start)))
+        logits[i, :start] = logits[i, :start][list(order)]
+        batch.append(training_row(10, of_row, targets, list(order)))
     loss, questions = option_loss(logits, batch, smoothing)
     assert questions == number
     assert loss.item() == pytest.approx(expected.item(), rel=1e-4, abs=1e-5)
@@ -97,9 +103,16 @@ def test_examples_become_one_row_each_or_none(tokenizer: TextTokenizer) -> None:
     encoding = OptionsEncoding(tokenizer, Limits(20, 12, 12, 60))
     two = (YesNo("Late?"), [0.25, 0.75])
     many = (Choice("Which?", [f"option {i}" for i in range(30)]), [1.0] + [0.0] * 29)
-    rows = encode_examples(encoding, [Example("late", [two]), Example("late", [many]), Example("food", [two, two])])
-    assert [row.targets for row in rows] == [[0.25, 0.75], [0.25, 0.75, 0.25, 0.75]]
-    assert [len(row.row.slots) for row in rows] == [2, 4]
+    other = (Choice("Which?", ["sport", "a", "music"]), [0.5, 0.2, 0.3])
+    examples = [Example("late", [two]), Example("late", [many]), Example("food", [two, other, two])]
+    rows = encode_examples(encoding, examples)
+    assert [row.questions for row in rows] == [1, 3]
+    assert [len(row.row.slots) for row in rows] == [2, 7]
+    for row, example in zip(rows, (examples[0], examples[2]), strict=True):
+        assert row.targets == [example.questions[question][1][option] for question, option in row.row.slots]
+        for (question, option), marker in zip(row.row.slots, row.row.markers, strict=True):
+            leaf = encoding.question_tokens("q", example.questions[question][0]).leaves[option]
+            assert row.row.input_ids[marker : marker + len(leaf)].tolist() == leaf
 
 
 def test_the_schedule_warms_up_then_falls_to_zero() -> None:

@@ -81,8 +81,8 @@ def _mean(members: Tensor, states: Tensor) -> Tensor:
 def tree_visibility(branches: Tensor, leaves: Tensor) -> Tensor:
     """Which token (row of the result) sees which: bool ``[rows, tokens, tokens]``.
 
-    Option text sees itself; all else sees the trunk and its own branch, and a marker its own option's text. Padding sees
-    padding, so no row of a softmax is ever empty.
+    Option text sees itself; all else sees the trunk and its own branch, and a marker its own option's text. Padding
+    sees padding, so no row of a softmax is ever empty.
     """
     viewer_branch, seen_branch = branches.unsqueeze(2), branches.unsqueeze(1)
     viewer_leaf, seen_leaf = leaves.unsqueeze(2), leaves.unsqueeze(1)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
+from julia1.errors import InputError
 from julia1.model.backbone import load_encoder
 from julia1.model.option_model import OptionModel
 from julia1.questions import Choice
@@ -83,6 +84,8 @@ def _vocabulary(recipe: Recipe, mix: Mix, data: Path, backbone: Path, output: Pa
         pieces: list[int] = json.loads(chosen.read_text())
         return pieces
     source = backbone / "tokenizer.json"
+    if not source.is_file():
+        raise InputError(f"{backbone} is not a Hugging Face model folder: it has no tokenizer.json")
     tokenizer = Tokenizer.from_file(str(source))
     further = [read_set(data / n.partition("/")[0], [n.partition("/")[2]]) for n in recipe.vocabulary.texts]
     counts = count_pieces(tokenizer, mix.texts_by_language(further))

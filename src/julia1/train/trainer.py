@@ -26,10 +26,15 @@ Report = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class TrainingRow:
-    """A row with the wanted probability and the weight of each of its markers."""
+    """A row with the wanted probability of each of its markers, in the order of ``row.slots``."""
 
     row: Row
     targets: list[float]
+
+    @property
+    def questions(self) -> int:
+        """How many questions the row holds."""
+        return 1 + max(question for question, _ in self.row.slots)
 
 
 def to_tensors(encoded: Encoded) -> dict[str, Tensor]:
@@ -44,7 +49,8 @@ def encode_examples(encoding: OptionsEncoding, examples: Sequence[Example]) -> l
         questions = {str(i): question for i, (question, _) in enumerate(example.questions)}
         built, _ = encoding.encode(example.state, questions)
         if len(built) == 1:
-            rows.append(TrainingRow(built[0], [p for _, target in example.questions for p in target]))
+            targets = [example.questions[question][1][option] for question, option in built[0].slots]
+            rows.append(TrainingRow(built[0], targets))
     return rows
 
 
@@ -73,7 +79,7 @@ def option_loss(logits: Tensor, batch: Sequence[TrainingRow], smoothing: float) 
         for j, (question, _) in enumerate(item.row.slots):
             group[i, j] = number + question
         target[i, : len(item.targets)] = torch.tensor(item.targets)
-        number += item.row.slots[-1][0] + 1
+        number += item.questions
     kept = group >= 0
     index, scores, wanted = group[kept], logits.float()[kept], target[kept]
     top = torch.full((number,), -torch.inf).scatter_reduce(0, index, scores.detach(), "amax")
@@ -177,7 +183,7 @@ class Trainer:
         for group, rate in zip(self.optimizer.param_groups, self._base_rates, strict=True):
             group["lr"] = rate * schedule(self.step, training)
         rows = encode_examples(self.encoding, self.mix.draw(self.step, training.states_per_step))
-        questions = sum(row.row.slots[-1][0] + 1 for row in rows)
+        questions = sum(row.questions for row in rows)
         total, tokens = 0.0, 0
         self.model.train()
         for batch in micro_batches(rows, training.batch_tokens):
