@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from cli_samples import ASK, FakeDecider, Ran
@@ -203,10 +204,16 @@ class TestTrain:
     def test_steps_overrule_the_recipe(self, run: Run, places: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.importorskip("torch")
         calls = []
-        fake = SimpleNamespace(train_open_decisions=lambda *arguments: calls.append(arguments))
-        monkeypatch.setitem(sys.modules, "julia1.train.open_decisions", fake)
+
+        def train_and_release(*arguments: Any) -> SimpleNamespace:
+            calls.append(arguments)
+            bundle = SimpleNamespace(folder=Path("out/bundle"))
+            return SimpleNamespace(bundle=bundle, parity={"fp32": SimpleNamespace(largest=2e-5)})
+
+        fake = SimpleNamespace(train_and_release=train_and_release)
+        monkeypatch.setitem(sys.modules, "julia1.train.release", fake)
         assert run("train", *places, "--steps", 7, "--json").data["steps"] == 7
-        ((recipe, data, backbone, output),) = calls
+        ((recipe, data, backbone, output, _, _),) = calls
         assert recipe.training.steps == 7 and (data.name, backbone.name, output.name) == ("data", "backbone", "out")
 
     @pytest.mark.parametrize(("place", "named"), [(0, "recipe"), (2, "--data"), (4, "--backbone")])
