@@ -132,7 +132,10 @@ class TorchModel:
         (row,), reading = self.encoding.encode(state, questions)
         encoded = padded(self.encoding.collate([row]), tokens, self.encoding.tokenizer.pad)
         with torch.inference_mode():
-            logits = self.model(**to_tensors(encoded))[0].numpy()
+            scores = self.model(**to_tensors(encoded))[0].numpy()
+        logits = np.empty(len(row.slots), np.float32)
+        for (_, option), score in zip(row.slots, scores, strict=True):  # a row has its own order of options
+            logits[option] = score
         ((name, question),) = questions.items()
         calibration = self.bundle.manifest.calibration[question_kind(question)]
         return {name: build_answer(question, probabilities(logits, calibration), reading)}
