@@ -267,3 +267,10 @@ def test_training_learns(make_trainer: Callable[..., Trainer], tmp_path: Path) -
     trainer.run()
     losses = [record["loss"] for record in log(tmp_path)]
     assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.05
+
+
+def test_an_example_with_an_option_over_its_budget_is_left_out(tokenizer: TextTokenizer) -> None:
+    encoding = OptionsEncoding(tokenizer, Limits(20, 12, 12, 60))
+    short = Example("red", [(Choice("Which?", ["a", "b"]), [1.0, 0.0])])
+    long = Example("red", [(Choice("Which?", ["a", "b " * 400]), [1.0, 0.0])])
+    assert len(encode_examples(encoding, [short, long])) == 1

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from julia1.errors import TrainingError
+from julia1.errors import TooLongError, TrainingError
 from julia1.model.option_model import OptionModel
 from julia1.text.options import Encoded, OptionsEncoding, Row
 from julia1.train.mix import Mix
@@ -43,11 +43,14 @@ def to_tensors(encoded: Encoded) -> dict[str, Tensor]:
 
 
 def encode_examples(encoding: OptionsEncoding, examples: Sequence[Example]) -> list[TrainingRow]:
-    """One row an example; an example that needs more than one pass is left out."""
+    """One row an example; one that needs more than one pass, or holds a text over its budget, is left out."""
     rows = []
     for example in examples:
         questions = {str(i): question for i, (question, _) in enumerate(example.questions)}
-        built, _ = encoding.encode(example.state, questions)
+        try:
+            built, _ = encoding.encode(example.state, questions)
+        except TooLongError:
+            continue
         if len(built) == 1:
             targets = [example.questions[question][1][option] for question, option in built[0].slots]
             rows.append(TrainingRow(built[0], targets))
