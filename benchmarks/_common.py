@@ -23,7 +23,8 @@ import numpy.typing as npt
 from julia1 import Julia1Error, settings
 from julia1.bundle import Bundle
 from julia1.runtime.cpu import usable_cores
-from julia1.text import Limits, OptionsEncoding, TextTokenizer
+from julia1.runtime.decider import token_limits
+from julia1.text import OptionsEncoding, TextTokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 SEED = 20261130
@@ -62,9 +63,8 @@ def bundle_path(args: argparse.Namespace) -> Path:
 
 def encoding_of(bundle: Bundle) -> OptionsEncoding:
     """The bundle's tokenizer and token budgets."""
-    own = bundle.manifest.encoding
-    limits = Limits(own.state_tokens, own.question_tokens, own.option_tokens, own.pass_tokens)
-    return OptionsEncoding(TextTokenizer.from_file(bundle.path(bundle.manifest.tokenizer)), limits)
+    tokenizer = TextTokenizer.from_file(bundle.path(bundle.manifest.tokenizer))
+    return OptionsEncoding(tokenizer, token_limits(bundle.manifest))
 
 
 def use_one_thread() -> None:

@@ -8,12 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cli_samples import FakeDecider, Ran
 
 from julia1.cli import main
 from julia1.runtime import decider as decider_module
-
-sys.path.insert(0, str(Path(__file__).parent))  # for cli_samples, whatever the import mode of pytest
-from cli_samples import FakeDecider, Ran
 
 
 @pytest.fixture(autouse=True)

@@ -87,9 +87,7 @@ class Decider:
         self.reason = reason
         self.threads = threads
         self._engine = engine
-        encoding = manifest.encoding
-        limits = Limits(encoding.state_tokens, encoding.question_tokens, encoding.option_tokens, encoding.pass_tokens)
-        self._encoding = OptionsEncoding(tokenizer, limits)
+        self._encoding = OptionsEncoding(tokenizer, token_limits(manifest))
 
     def decide(
         self,
@@ -213,6 +211,12 @@ def _check_questions(questions: Mapping[str, Question]) -> None:
     for name, question in questions.items():
         if not isinstance(question, (Choice, YesNo, Score)):
             raise InputError(f"question {name!r} is {shown(question)}: use Choice, YesNo or Score")
+
+
+def token_limits(manifest: Manifest) -> Limits:
+    """The token budgets that a bundle was made with."""
+    own = manifest.encoding
+    return Limits(own.state_tokens, own.question_tokens, own.option_tokens, own.pass_tokens)
 
 
 def _batches(work: Sequence[_Work], batch_tokens: int) -> Iterator[list[_Work]]:
