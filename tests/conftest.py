@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 
+from julia1 import YesNo
 from julia1.bundle import Bundle, BundleWriter, EncodingSettings, FileEntry, Manifest, Variant
 from julia1.runtime.cpu import probe
 from julia1.runtime.decider import Decider, load
@@ -20,8 +21,6 @@ from julia1.text.options import Limits, OptionsEncoding
 from julia1.text.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
-    import onnx
-
     from julia1.model import OptionModel
 
 # Examples are the same in every run, so that a red run is red again; no deadline, for machines under load.
@@ -35,7 +34,7 @@ settings.register_profile(
 )
 settings.load_profile("julia1")
 
-LIMITS = Limits(state_tokens=48, question_tokens=24, option_tokens=24, pass_tokens=120)
+LIMITS = Limits(state_tokens=48, question_tokens=24, option_tokens=48, pass_tokens=120)
 VOCABULARY = 448
 """Rows of the embedding; both tokenizers have fewer pieces."""
 
@@ -112,24 +111,22 @@ class Exported:
 
     Attributes:
         model: as read back from ``weights``.
-        weights: the shared 8-bit file.
-        traced: the fp32 graph, weights inside.
-        graphs: rewritten graph files by precision, beside ``weights``.
+        weights: the shared low-bit file.
+        graphs: graph files by precision, beside ``weights``.
     """
 
     model: OptionModel
     weights: Path
-    traced: onnx.ModelProto
     graphs: dict[str, Path]
 
 
 @pytest.fixture(scope="session")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+def exported(tmp_path_factory: pytest.TempPathFactory, encoding: OptionsEncoding) -> Exported:
     """Two layers, hidden width 64, four heads, random weights large enough for answers to differ."""
     torch = pytest.importorskip("torch", reason="PyTorch makes the tiny model; bring it with the extra train")
     import onnx
 
-    from julia1.export import SharedWeights, rewrite, trace
+    from julia1.export import SharedWeights, input_scales, option_graph
     from julia1.model import OptionModel, load_weights, new_encoder, round_weights, save_weights
 
     threads = torch.get_num_threads()
@@ -139,19 +136,20 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
         model = OptionModel(new_encoder(encoder_config()))
         with torch.no_grad():
             model.head.score.weight.mul_(6)
-        round_weights(model)
+        rows = [row for text in made_up_texts(12) for row in encoding.encode(text, {"q": YesNo("Is it late?")})[0]]
+        scales = input_scales(model.eval(), [encoding.collate([row]) for row in rows])
+        round_weights(model, scales)
         folder = tmp_path_factory.mktemp("exported")
-        save_weights(model, folder / "weights.safetensors")
+        save_weights(model, folder / "weights.safetensors", scales)
         stored = load_weights(folder / "weights.safetensors")
-        traced = trace(stored)
     finally:
         torch.set_num_threads(threads)
     shared = SharedWeights(folder / "weights.safetensors")
     graphs = {}
     for precision in ("fp32", "int8"):
         graphs[precision] = folder / f"model-{precision}.onnx"
-        onnx.save_model(rewrite(traced, shared, precision), graphs[precision])
-    return Exported(stored, folder / "weights.safetensors", traced, graphs)
+        onnx.save_model(option_graph(shared, precision), graphs[precision])
+    return Exported(stored, folder / "weights.safetensors", graphs)
 
 
 @pytest.fixture(scope="session")

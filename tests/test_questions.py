@@ -114,8 +114,8 @@ def test_yes_no_refuses_a_description_that_cannot_be_read(part: str) -> None:
 def test_option_texts_are_what_the_model_reads() -> None:
     choice = Choice("Which?", {"billing": "charges", "shipping": None, "other": " ", "both": {"is": ["x", 1]}})
     assert choice.option_texts() == ["billing: charges", "shipping", "other", "both: is.0: x\nis.1: 1"]
-    assert YesNo("Late?").option_texts() == ["no", "yes"]
-    assert YesNo("Late?", true="past noon", false="before").option_texts() == ["no: before", "yes: past noon"]
+    assert YesNo("Late?").option_texts() == ["no", "yes: Late?"]
+    assert YesNo("Late?", true="past noon", false="before").option_texts() == ["no: before", "yes: Late? past noon"]
     assert Score("How?", ["calm", {"mood": "angry"}]).option_texts() == ["calm", "mood: angry"]
 
 

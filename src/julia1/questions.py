@@ -62,13 +62,18 @@ class YesNo:
     false: Content | None = None
 
     def __post_init__(self) -> None:
-        described = self.option_texts() != ["no", "yes"]
-        if not instruction_text(self).strip() and not described:
+        if self.option_texts() == ["no", "yes"]:
             raise InputError("a yes/no question needs instructions, or a description of yes or no")
 
     def option_texts(self) -> list[str]:
-        """Two texts, no first: the order of probabilities everywhere is [false, true]."""
-        return [_described("no", self.false, "false"), _described("yes", self.true, "true")]
+        """Two texts, no first: the order of probabilities everywhere is [false, true].
+
+        Yes stands for what is asked, so its text repeats the instructions: read alone, "yes" is like no state at all.
+        """
+        asked = instruction_text(self).strip()
+        meant = "" if self.true is None else render(self.true, "true").strip()
+        claim = " ".join(text for text in (asked, meant) if text)
+        return [_described("no", self.false, "false"), f"yes: {claim}" if claim else "yes"]
 
 
 @dataclass(frozen=True)

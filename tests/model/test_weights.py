@@ -17,7 +17,15 @@ from safetensors.numpy import load_file, save_file  # noqa: E402
 
 from julia1 import BundleError  # noqa: E402
 from julia1.model import OptionModel, load_weights, new_encoder, round_weights, save_weights  # noqa: E402
-from julia1.model.weights import LEVELS, SCALE_SUFFIX, matrix_modules, quantize_rows  # noqa: E402
+from julia1.model.weights import (  # noqa: E402
+    LEVELS,
+    SCALE_SUFFIX,
+    block_values,
+    embeddings,
+    linear_layers,
+    quantize_blocks,
+    quantize_rows,
+)
 
 if TYPE_CHECKING:
     from conftest import Exported
@@ -79,18 +87,93 @@ def test_rows_of_zeros_stay_zeros() -> None:
     assert torch.isfinite(steps).all()
 
 
-def test_every_matrix_is_rounded_and_nothing_else(small: OptionModel) -> None:
+def test_every_matrix_is_rounded_and_nothing_else() -> None:
     torch.manual_seed(6)
     model = OptionModel(new_encoder(CONFIG))
     before = {name: value.clone() for name, value in model.named_parameters()}
     round_weights(model)
-    matrices = matrix_modules(model)
-    assert {name for name, value in before.items() if value.ndim > 1} == set(matrices)
-    for name, value in model.named_parameters():
-        assert torch.equal(value, before[name]) is (name not in matrices)
+    assert {name for name, value in model.named_parameters() if not torch.equal(value, before[name])} == {
+        name for name, value in before.items() if value.ndim > 1
+    }
     once = {name: value.clone() for name, value in model.named_parameters()}
     round_weights(model)
     assert all(torch.equal(value, once[name]) for name, value in model.named_parameters())
+
+
+def scales_of(model: OptionModel) -> dict[str, torch.Tensor]:
+    random = torch.Generator().manual_seed(8)
+    return {
+        name: torch.exp2(torch.randint(-6, 7, (layers[0].in_features,), generator=random).float())
+        for name, layers in linear_layers(model).items()
+    }
+
+
+def test_saving_with_input_scales_loses_nothing(tmp_path: Path) -> None:
+    torch.manual_seed(7)
+    model = OptionModel(new_encoder(CONFIG))
+    scales = scales_of(model)
+    round_weights(model, scales)
+    save_weights(model, tmp_path / "weights.safetensors", scales)
+    read = load_weights(tmp_path / "weights.safetensors")
+    for (name, value), found in zip(model.named_parameters(), read.parameters(), strict=True):
+        assert torch.equal(value, found), name
+
+
+def test_input_scales_spend_precision_where_they_are_large() -> None:
+    torch.manual_seed(7)
+    model = OptionModel(new_encoder(CONFIG))
+    exact = model.head.hidden.weight.detach().clone()
+    scale = torch.ones(exact.shape[1])
+    scale[3] = 64
+    round_weights(model, {"head.hidden": scale})
+    error = (model.head.hidden.weight.detach() - exact).abs().amax(0)
+    assert error[3] < error.median() / 16
+
+
+def test_query_key_and_value_are_one_matrix(small: OptionModel, saved: Path) -> None:
+    stored = load_file(saved)["encoder.encoder.layer.0.attention.self.qkv.weight"]
+    assert stored.shape == (16, 48)
+    assert not any(".query." in name for name in load_file(saved))
+
+
+def on_a_grid(rows: int, columns: int, seed: int) -> torch.Tensor:
+    """A table as a 4-bit format would have it, some blocks with a negative scale, one of zeros."""
+    random = torch.Generator().manual_seed(seed)
+    numbers = torch.randint(-7, 8, (rows, columns // 32, 32), generator=random)
+    numbers[..., 11] = -8
+    scale = (torch.randn(rows, columns // 32, 1, generator=random) * 0.05).half().float()
+    scale[0, 0] = 0
+    return (numbers * scale).flatten(1)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 9), st.sampled_from([32, 64, 384]))
+def test_a_table_on_a_four_bit_grid_is_kept_exactly(seed: int, rows: int, columns: int) -> None:
+    table = on_a_grid(rows, columns, seed)
+    blocks = quantize_blocks(table)
+    assert blocks is not None
+    codes, scale = blocks
+    assert (codes.dtype, codes.shape) == (torch.uint8, (rows, columns // 32, 16))
+    assert (scale.dtype, scale.shape) == (torch.float16, (rows, columns // 32, 1))
+    assert torch.equal(block_values(codes, scale), table)
+
+
+@pytest.mark.parametrize("columns", [32, 48])
+def test_a_table_off_the_grid_is_not_forced_onto_it(columns: int) -> None:
+    assert quantize_blocks(torch.randn(4, columns, generator=torch.Generator().manual_seed(1))) is None
+
+
+def test_a_four_bit_table_is_stored_as_such_and_read_back(tmp_path: Path) -> None:
+    torch.manual_seed(9)
+    model = OptionModel(new_encoder({**CONFIG, "hidden_size": 64}))
+    table = model.encoder.get_input_embeddings().weight  # type: ignore[operator]
+    with torch.no_grad():
+        table.copy_(on_a_grid(*table.shape, seed=4))
+    round_weights(model)
+    save_weights(model, tmp_path / "weights.safetensors")
+    stored = load_file(tmp_path / "weights.safetensors")["encoder.embeddings.word_embeddings.weight"]
+    assert stored.nbytes == table.numel() // 2
+    read: Any = load_weights(tmp_path / "weights.safetensors").encoder
+    assert torch.equal(read.get_input_embeddings().weight, table)
 
 
 def test_saving_a_rounded_model_loses_nothing(small: OptionModel, saved: Path) -> None:
@@ -110,22 +193,23 @@ def test_the_same_weights_make_the_same_file(saved: Path) -> None:
 
 def test_matrices_take_one_byte_a_weight(small: OptionModel, saved: Path) -> None:
     tensors = load_file(saved)
-    for name, module in matrix_modules(small).items():
-        shape = tuple(module.weight.shape)
-        assert tensors[name].dtype == np.int8
-        if isinstance(module, torch.nn.Linear):
-            assert tensors[name].shape == shape[::-1]
-            assert tensors[name + SCALE_SUFFIX].shape == shape[:1]
-        else:
-            assert tensors[name].shape == shape
-            assert tensors[name + SCALE_SUFFIX].shape == (shape[0], 1)
+    for name, layers in linear_layers(small).items():
+        outputs = sum(layer.out_features for layer in layers)
+        assert tensors[f"{name}.weight"].dtype == np.int8
+        assert tensors[f"{name}.weight"].shape == (layers[0].in_features, outputs)
+        assert tensors[f"{name}.weight{SCALE_SUFFIX}"].shape == tensors[f"{name}.bias"].shape == (outputs,)
+    for name, table in embeddings(small).items():
+        assert tensors[f"{name}.weight"].dtype == np.int8
+        assert tensors[f"{name}.weight"].shape == tuple(table.weight.shape)
+        assert tensors[f"{name}.weight{SCALE_SUFFIX}"].shape == (table.num_embeddings, 1)
 
 
 def test_a_read_model_scores_as_before(small: OptionModel, saved: Path) -> None:
-    from julia1.export.onnx_graph import example_batch
-
+    branches = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1, 1]] * 2)
+    leaves = torch.tensor([[0, 0, 0, 0, 0, 1, -1, 2, -2]] * 2)
+    batch = (torch.full((2, 9), 3), torch.arange(9).repeat(2, 1), branches, leaves, torch.tensor([[5, 7]] * 2))
     with torch.inference_mode():
-        assert torch.equal(small.eval()(*example_batch()), load_weights(saved)(*example_batch()))
+        assert torch.equal(small.eval()(*batch), load_weights(saved)(*batch))
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

@@ -198,13 +198,13 @@ def test_nothing_grows_with_use(decider_fp32: Decider) -> None:
     def call(i: int) -> None:
         decider_fp32.decide(f"state {i} late order", {f"q{i}": Choice(f"Which {i}?", [f"a{i}", f"b{i}"])})
 
-    for i in range(20):
-        call(i)
-    gc.collect()
     tracemalloc.start()
     try:
+        for i in range(200):  # more options than the memory of option texts holds
+            call(i)
+        gc.collect()
         before = tracemalloc.get_traced_memory()[0]
-        for i in range(20, 220):
+        for i in range(200, 400):
             call(i)
         gc.collect()
         grown = tracemalloc.get_traced_memory()[0] - before

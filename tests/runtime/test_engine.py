@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from julia1 import Decider, EngineError, YesNo
-from julia1.runtime.engines import open_engine
+from julia1.runtime.engines import Engine, open_engine
 
 
 def test_an_unknown_engine_is_refused(tmp_path: Path) -> None:
@@ -32,25 +32,33 @@ def test_a_graph_without_its_weights_is_refused(tiny_bundle: Path, tmp_path: Pat
         open_engine("onnxruntime", graph, 1)
 
 
-def test_a_failing_run_is_an_engine_error_with_the_shape(decider_fp32: Decider) -> None:
-    encoding = decider_fp32._encoding
-    feeds = encoding.collate(encoding.encode("a state", {"q": YesNo("Late?")})[0]).feeds()
-    feeds["input_ids"] = feeds["input_ids"] + 100_000
-    with pytest.raises(EngineError, match=r"failed on a batch of shape \(1, \d+\)"):
-        decider_fp32._engine.run(feeds)
-    decider_fp32.decide("a state", {"q": YesNo("Late?")})  # and still answers after it
+def test_a_failing_run_is_an_engine_error_with_the_shape(tiny_bundle: Path, decider_fp32: Decider) -> None:
+    engine = open_engine("onnxruntime", tiny_bundle / "model-fp32.onnx", 1)
+
+    class Spoiling:
+        inputs = engine.inputs
+
+        def run(self, feeds: dict[str, np.ndarray], outputs: list[str]) -> list[np.ndarray]:
+            return engine.run({**feeds, "input_ids": feeds["input_ids"] + 100_000}, outputs)
+
+    with pytest.raises(EngineError, match=r"failed on a batch of shape \(2, \d+\)"):
+        with_engine(decider_fp32, Spoiling()).decide("a state", {"q": YesNo("Late?")})
+    with_engine(decider_fp32, engine).decide("a state", {"q": YesNo("Late?")})  # and still answers after it
 
 
-def test_an_engine_error_reaches_the_caller_as_it_is(decider_fp32: Decider) -> None:
+def test_an_engine_error_reaches_the_caller_as_it_is(tiny_bundle: Path, decider_fp32: Decider) -> None:
     class Broken:
-        def run(self, feeds: object) -> np.ndarray:
+        inputs = open_engine("onnxruntime", tiny_bundle / "model-fp32.onnx", 1).inputs
+
+        def run(self, feeds: object, outputs: object) -> list[np.ndarray]:
             raise EngineError("out of memory")
 
-    broken = Decider(
-        decider_fp32.manifest, decider_fp32._encoding.tokenizer, Broken(), decider_fp32.variant, "test", 1
-    )  # fmt: skip
     with pytest.raises(EngineError, match="out of memory"):
-        broken.decide("a state", {"q": YesNo("Late?")})
+        with_engine(decider_fp32, Broken()).decide("a state", {"q": YesNo("Late?")})
+
+
+def with_engine(decider: Decider, engine: Engine) -> Decider:
+    return Decider(decider.manifest, decider._encoding.tokenizer, engine, decider.variant, "test", 1)
 
 
 def test_settings_reach_the_session(tiny_bundle: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from julia1 import Answer, Choice, ChoiceAnswer, Decider, Score, ScoreAnswer, YesNo, load
 from julia1.questions import Question
 from julia1.runtime.engines import Engine
+from julia1.runtime.scorer import OptionScorer
 
 OPTIONS = ["billing", "food", "hotel booking", "music and song", "refund of a card", "sport", "weather", "我想你"]
 QUESTIONS: dict[str, Question] = {
@@ -21,6 +22,27 @@ QUESTIONS: dict[str, Question] = {
     "mood": Score("How upset?", ["calm", "angry", "furious"]),
     "sure": Choice(None, {"yes": "very good", "no": None, "none": "no topic"}),
 }
+
+
+class Padding:
+    """An engine that gets every array with more padding than it needs."""
+
+    def __init__(self, engine: Engine, more: int, pad: int) -> None:
+        self.engine, self.more, self.pad, self.inputs = engine, more, pad, engine.inputs
+
+    def run(self, feeds: Any, outputs: Any) -> list[Any]:
+        filled = {
+            name: np.pad(
+                array,
+                [(0, self.more if axis == 1 else 0) for axis in range(array.ndim)],
+                constant_values={"input_ids": self.pad, "branches": -1}.get(name, 0),
+            )
+            for name, array in feeds.items()
+        }
+        found = self.engine.run(filled, outputs)
+        return [x[:, : -self.more] if name != "trunk" else x for name, x in zip(outputs, found, strict=True)]
+
+
 LOGITS = {"fp32": 1e-5, "int8": 2e-3}
 PROBABILITIES = {"fp32": 1e-5, "int8": 1e-3}
 
@@ -72,24 +94,16 @@ def test_a_batch_moves_no_logit(decider: Decider, texts: list[str]) -> None:
 
 
 def test_padding_moves_no_logit(decider: Decider) -> None:
-    engine: Engine = decider._engine
-    encoding = decider._encoding
-    (row,) = encoding.encode("where is my order", {"q": YesNo("Late?")})[0]
-    feeds = encoding.collate([row]).feeds()
-    plain = engine.run(feeds)
+    """Padding of tokens, of options and of kept option text."""
+    scorer = decider._scorer
+    alone = OptionScorer(scorer._engine, scorer._pad, 0)
+    rows = decider._encoding.encode("where is my order", {"q": YesNo("Late?")})[0]
+    expected = alone.scores(rows)
     for more in (1, 7, 64, 127, 300):
-        filled = {
-            name: np.pad(
-                array,
-                ((0, 0), (0, more)),
-                constant_values={"input_ids": encoding.tokenizer.pad, "branches": -1}.get(name, 0),
-            )
-            for name, array in feeds.items()
-        }
-        filled["markers"] = np.pad(feeds["markers"], ((0, 0), (0, 2)))
-        found = engine.run(filled)
+        padded = OptionScorer(Padding(scorer._engine, more, scorer._pad), scorer._pad, 0)
+        found = padded.scores(rows)
         assert np.isfinite(found).all()
-        assert found[:, :2] == pytest.approx(plain, abs=LOGITS[decider.variant.precision])
+        assert found[:, :2] == pytest.approx(expected, abs=LOGITS[decider.variant.precision])
 
 
 def test_the_order_of_options_changes_nothing(decider: Decider, texts: list[str]) -> None:

@@ -287,7 +287,7 @@ def test_a_question_without_instructions_has_a_branch_of_its_own(encoding: Optio
 def test_yes_no_puts_no_first(encoding: OptionsEncoding) -> None:
     no, yes = encoding.question_tokens("q", YesNo("Late?")).leaves
     assert [no, yes] == [
-        [encoding.tokenizer.mask, encoding.tokenizer.cls, *ids] for ids in encoding.tokenizer.ids(["no", "yes"])
+        [encoding.tokenizer.mask, encoding.tokenizer.cls, *ids] for ids in encoding.tokenizer.ids(["no", "yes: Late?"])
     ]
 
 

@@ -1,7 +1,15 @@
-"""From a PyTorch model to ONNX graphs that share one 8-bit weight file, parity proven. Needs the ``train`` extra."""
+"""From a PyTorch model to ONNX graphs that share one low-bit weight file, parity proven. Needs the ``train`` extra."""
 
-from julia1.export.eight_bit import SharedWeights, rewrite
-from julia1.export.onnx_graph import trace
+from julia1.export.option_graph import option_graph
 from julia1.export.parity import Parity, measure_parity, require_parity
+from julia1.export.rounding import input_scales
+from julia1.export.shared_weights import SharedWeights
 
-__all__ = ["Parity", "SharedWeights", "measure_parity", "require_parity", "rewrite", "trace"]
+__all__ = [
+    "Parity",
+    "SharedWeights",
+    "input_scales",
+    "measure_parity",
+    "option_graph",
+    "require_parity",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +10,8 @@ import torch
 
 from julia1.errors import VerificationError
 from julia1.model.option_model import OptionModel
-from julia1.runtime.engines import Engine
-from julia1.text.options import Encoded
+from julia1.runtime.scorer import OptionScorer
+from julia1.text.options import OptionsEncoding, Row
 
 FP32_LIMIT = 1e-4
 
@@ -25,15 +25,17 @@ class Parity:
     options: int
 
 
-def measure_parity(model: OptionModel, engine: Engine, batches: Iterable[tuple[Encoded, list[int]]]) -> Parity:
-    """Compare logits on batches, each given with the number of real options in each row."""
+def measure_parity(
+    model: OptionModel, scorer: OptionScorer, encoding: OptionsEncoding, batches: Iterable[Sequence[Row]]
+) -> Parity:
+    """Compare logits on batches of rows: PyTorch reads each in one pass, the scorer as it does in use."""
     differences = []
-    for encoded, counts in batches:
+    for rows in batches:
+        feeds = encoding.collate(rows).feeds()
         with torch.inference_mode():
-            expected = model(**{name: torch.from_numpy(a) for name, a in encoded.feeds().items()}).numpy()
-        found = engine.run(encoded.feeds())
-        for row, count in enumerate(counts):
-            differences.append(np.abs(expected[row, :count] - found[row, :count]))
+            expected = model(**{name: torch.from_numpy(array) for name, array in feeds.items()}).numpy()
+        found = scorer.scores(rows)
+        differences += [np.abs(expected[i] - found[i])[: len(row.markers)] for i, row in enumerate(rows)]
     flat = np.concatenate(differences)
     return Parity(float(flat.max()), float(flat.mean()), len(flat))
 

@@ -13,6 +13,9 @@ LIKENESS_SCALE = 40.0
 LIKENESS_CENTRE = 0.8
 """Where cosines of a pretrained sentence encoder lie, and a scale that makes their differences logits."""
 
+FEATURES = 5
+"""Vectors that the head reads of an option: marker, state, their product, text, its product with the state."""
+
 
 class OptionHead(nn.Module):
     """``logit = score + gate * scale * (cosine - centre)``.
@@ -24,7 +27,7 @@ class OptionHead(nn.Module):
 
     def __init__(self, width: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.hidden = nn.Linear(3 * width, width)
+        self.hidden = nn.Linear(FEATURES * width, width)
         self.dropout = nn.Dropout(dropout)
         self.score = nn.Linear(width, 2)
         self.log_scale = nn.Parameter(torch.tensor([LIKENESS_SCALE]).log())
@@ -36,7 +39,7 @@ class OptionHead(nn.Module):
     def forward(self, markers: Tensor, texts: Tensor, trunk: Tensor) -> Tensor:
         """``markers`` and ``texts`` [rows, options, width], ``trunk`` [rows, width] to logits [rows, options]."""
         trunk = trunk.unsqueeze(1).expand_as(markers)
-        features = torch.cat([markers, trunk, markers * trunk], dim=-1)
+        features = torch.cat([markers, trunk, markers * trunk, texts, texts * trunk], dim=-1)
         read = self.score(self.dropout(nn.functional.gelu(self.hidden(features))))
         cosine = (texts * trunk).sum(-1) / (texts.norm(dim=-1) * trunk.norm(dim=-1) + 1e-6)
         likeness = self.log_scale.exp() * (cosine - self.centre)

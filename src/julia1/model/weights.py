@@ -1,21 +1,26 @@
-"""Eight-bit storage of a model's weights: one safetensors file for training, for the fp32 graph and for the int8 graph.
+"""Low-bit storage of a model's weights: one safetensors file for training, for the fp32 graph and for the int8 graph.
 
-Every matrix is stored as int8 with one fp32 scale an output channel (an embedding: one a row), all else as fp32.
+A linear layer is stored as int8 codes ``[inputs, outputs]`` (the layout ONNX reads, which is why the file can serve as
+its external data) with an fp32 scale an output, and optionally an *input scale*, a power of two an input: the weight is
+``codes · scale / input scale``. Input scales move outliers of activations into the weights, as SmoothQuant does
+(Xiao et al. 2022), before those are rounded; powers of two make multiplying and dividing by them exact.
+
+Query, key and value of an attention share their input, so they are stored side by side as one matrix.
+
+An embedding is stored as int8 codes with a scale a row, or, where it stands on a grid of 4-bit blocks already (some
+backbones are distributed so), as those blocks: 32 weights share an fp16 scale, two weights a byte.
+
 ``round_weights`` puts a model onto that grid, after which storing it is lossless: PyTorch, the fp32 variant and the
 int8 variant of a bundle all hold exactly the same numbers.
-
-Linear weights are stored as ``[inputs, outputs]``, the layout ONNX reads, which is why the file can serve as its
-external data. Their scales are ``[outputs]``; those of an embedding are ``[rows, 1]``: codes times scale is the weight
-in either case.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
@@ -25,16 +30,29 @@ from julia1.model.backbone import config_dictionary, new_encoder
 from julia1.model.option_model import OptionModel
 
 SCALE_SUFFIX = ".scale"
+INPUT_SCALE_SUFFIX = ".input_scale"
 LEVELS = 127
+BLOCK = 32
+"""Weights that share a scale in a 4-bit embedding."""
+
+InputScales = Mapping[str, Tensor]
+"""Stored name of a linear layer to its input scales, fp32 ``[inputs]``, powers of two. A layer left out has ones."""
 
 
-def matrix_modules(model: nn.Module) -> dict[str, nn.Linear | nn.Embedding]:
-    """The modules whose weights are stored in eight bits, by parameter name: all linear layers and embeddings."""
-    return {
-        f"{name}.weight": module
-        for name, module in model.named_modules()
-        if isinstance(module, (nn.Linear, nn.Embedding))
-    }
+def linear_layers(model: nn.Module) -> dict[str, list[nn.Linear]]:
+    """Linear layers by the name they are stored under; query, key and value of one attention come together."""
+    layers: dict[str, list[nn.Linear]] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            parent, _, leaf = name.rpartition(".")
+            stored = f"{parent}.qkv" if leaf in ("query", "key", "value") else name
+            layers.setdefault(stored, []).append(module)
+    return layers
+
+
+def embeddings(model: nn.Module) -> dict[str, nn.Embedding]:
+    """Embedding tables by name."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, nn.Embedding)}
 
 
 def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -44,37 +62,77 @@ def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
     return codes, scale
 
 
+def quantize_blocks(table: Tensor) -> tuple[Tensor, Tensor] | None:
+    """4-bit blocks of a table that loses nothing by them, or ``None``.
+
+    Returns uint8 codes ``[rows, blocks, 16]`` (weight ``j`` of a block in the low half of byte ``j``, weight ``j + 16``
+    in its high half, each 8 more than the number meant) and fp16 scales ``[rows, blocks, 1]``. The weight of the
+    largest magnitude in a block is -8 times its scale, so the scale may be negative.
+    """
+    if table.shape[1] % BLOCK:
+        return None
+    blocks = table.reshape(table.shape[0], -1, BLOCK)
+    extreme = blocks.gather(2, blocks.abs().argmax(2, keepdim=True))
+    scale = (extreme / -8).half()
+    divisor = scale.float()
+    numbers = torch.where(divisor == 0, 0.0, torch.round(blocks / torch.where(divisor == 0, 1.0, divisor)))
+    if not torch.equal(numbers.clamp(-8, 7) * divisor, blocks):
+        return None
+    codes = (numbers.clamp(-8, 7) + 8).to(torch.uint8)
+    return codes[..., : BLOCK // 2] | codes[..., BLOCK // 2 :] << 4, scale
+
+
+def block_values(codes: Tensor, scale: Tensor) -> Tensor:
+    """The fp32 table ``[rows, columns]`` behind 4-bit blocks."""
+    numbers = torch.cat([codes & 15, codes >> 4], dim=2).float() - 8
+    return (numbers * scale.float()).flatten(1)
+
+
 @torch.no_grad()
-def round_weights(model: nn.Module) -> None:
-    """Round every stored matrix to its eight-bit grid, in place."""
-    for module in matrix_modules(model).values():
-        codes, scale = quantize_rows(module.weight)
-        module.weight.copy_(codes.float() * scale[:, None])
+def round_weights(model: nn.Module, input_scales: InputScales | None = None) -> None:
+    """Round every stored matrix to its grid, in place."""
+    for name, layers in linear_layers(model).items():
+        factor = _input_scale(name, layers, input_scales)
+        for layer in layers:
+            codes, scale = quantize_rows(layer.weight * factor)
+            layer.weight.copy_(codes.float() * scale[:, None] / factor)
+    for table in embeddings(model).values():
+        if quantize_blocks(table.weight) is None:
+            codes, scale = quantize_rows(table.weight)
+            table.weight.copy_(codes.float() * scale[:, None])
 
 
-def save_weights(model: OptionModel, path: Path) -> None:
-    """Write a rounded model's weights and its encoder config (in the file's metadata)."""
+@torch.no_grad()
+def save_weights(model: OptionModel, path: Path, input_scales: InputScales | None = None) -> None:
+    """Write a model that was rounded with the same input scales, and its encoder config (in the file's metadata)."""
     from safetensors.numpy import save_file
 
-    matrices = matrix_modules(model)
-    tensors: dict[str, npt.NDArray[Any]] = {}
-    for name, parameter in model.named_parameters():
-        if name in matrices:
-            codes, scale = quantize_rows(parameter.detach())
-            is_linear = isinstance(matrices[name], nn.Linear)
-            tensors[name] = np.ascontiguousarray((codes.T if is_linear else codes).numpy())
-            tensors[name + SCALE_SUFFIX] = (scale if is_linear else scale[:, None]).numpy()
-        else:
-            tensors[name] = parameter.detach().numpy()
+    tensors: dict[str, Tensor] = {}
+    for name, layers in linear_layers(model).items():
+        factor = _input_scale(name, layers, input_scales)
+        parts = [quantize_rows(layer.weight * factor) for layer in layers]
+        tensors[f"{name}.weight"] = torch.cat([codes for codes, _ in parts]).T.contiguous()
+        tensors[f"{name}.weight{SCALE_SUFFIX}"] = torch.cat([scale for _, scale in parts])
+        if input_scales and name in input_scales:
+            tensors[f"{name}.weight{INPUT_SCALE_SUFFIX}"] = factor
+        tensors[f"{name}.bias"] = torch.cat([layer.bias for layer in layers])
+    for name, table in embeddings(model).items():
+        blocks = quantize_blocks(table.weight)
+        codes, scale = blocks or quantize_rows(table.weight)
+        tensors[f"{name}.weight"] = codes
+        tensors[f"{name}.weight{SCALE_SUFFIX}"] = scale if blocks else scale[:, None]
+    inside = _module_parameters(model)
+    tensors.update((name, value.detach()) for name, value in model.named_parameters() if name not in inside)
+    arrays: dict[str, npt.NDArray[Any]] = {name: value.numpy() for name, value in tensors.items()}
     config = json.dumps(config_dictionary(model.encoder), sort_keys=True)
-    save_file(tensors, path, metadata={"encoder_config": config})  # one entry: several are written in random order
+    save_file(arrays, path, metadata={"encoder_config": config})  # one entry: several are written in random order
 
 
-def load_weights(path: Path) -> OptionModel:
-    """Read a model back, in fp32 and in evaluation mode.
+def read_weights(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    """The stored tensors by name, and the encoder's config.
 
     Raises:
-        BundleError: the file is not one that ``save_weights`` wrote, or a tensor is missing or of another shape.
+        BundleError: the file is not one that ``save_weights`` wrote.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -86,23 +144,65 @@ def load_weights(path: Path) -> OptionModel:
         raise BundleError(f"{path} is not a readable weight file: {error}") from None
     if "encoder_config" not in metadata:
         raise BundleError(f"{path} is not a julia1 weight file: it names no encoder_config")
-    model = OptionModel(new_encoder(json.loads(metadata["encoder_config"])))
-    matrices = matrix_modules(model)
-    state: dict[str, Tensor] = {}
-    for name, parameter in model.named_parameters():
-        stored = tensors.get(name)
-        if stored is None:
+    return tensors, json.loads(metadata["encoder_config"])
+
+
+@torch.no_grad()
+def load_weights(path: Path) -> OptionModel:
+    """Read a model back, in fp32 and in evaluation mode.
+
+    Raises:
+        BundleError: the file is not one that ``save_weights`` wrote, or a tensor is missing or of another shape.
+    """
+    tensors, config = read_weights(path)
+    model = OptionModel(new_encoder(config))
+
+    def stored(name: str) -> Tensor:
+        if name not in tensors:
             raise BundleError(f"{path}: the tensor {name} is missing")
-        value = torch.from_numpy(stored).float()
-        if name in matrices:
-            if name + SCALE_SUFFIX not in tensors:
-                raise BundleError(f"{path}: the tensor {name + SCALE_SUFFIX} is missing")
-            scale = torch.from_numpy(tensors[name + SCALE_SUFFIX])
-            value = (value * scale).T.contiguous() if isinstance(matrices[name], nn.Linear) else value * scale
+        return torch.from_numpy(tensors[name])
+
+    def fill(name: str, parameter: Tensor, value: Tensor) -> None:
         if value.shape != parameter.shape:
             raise BundleError(
                 f"{path}: {name} has shape {tuple(value.shape)}, the model needs {tuple(parameter.shape)}"
             )
-        state[name] = value
-    model.load_state_dict(state, strict=False)
+        parameter.copy_(value)
+
+    for name, layers in linear_layers(model).items():
+        weight = stored(f"{name}.weight").float() * stored(f"{name}.weight{SCALE_SUFFIX}")
+        if f"{name}.weight{INPUT_SCALE_SUFFIX}" in tensors:
+            weight = weight / stored(f"{name}.weight{INPUT_SCALE_SUFFIX}")[:, None]
+        wanted = torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
+        fill(f"{name}.weight", wanted[0], weight.T)
+        fill(f"{name}.bias", wanted[1], stored(f"{name}.bias"))
+        start = 0
+        for layer in layers:
+            rows = slice(start, start := start + layer.out_features)
+            layer.weight.copy_(wanted[0][rows])
+            layer.bias.copy_(wanted[1][rows])
+    for name, table in embeddings(model).items():
+        codes, scale = stored(f"{name}.weight"), stored(f"{name}.weight{SCALE_SUFFIX}")
+        value = block_values(codes, scale) if codes.dtype == torch.uint8 else codes.float() * scale
+        fill(f"{name}.weight", table.weight, value)
+    inside = _module_parameters(model)
+    for name, parameter in model.named_parameters():
+        if name not in inside:
+            fill(name, parameter, stored(name))
     return model.eval()
+
+
+def _input_scale(name: str, layers: list[nn.Linear], input_scales: InputScales | None) -> Tensor:
+    if input_scales is None or name not in input_scales:
+        return torch.ones(layers[0].in_features)
+    return input_scales[name]
+
+
+def _module_parameters(model: nn.Module) -> set[str]:
+    """Names of the parameters that belong to a linear layer or an embedding."""
+    return {
+        f"{name}.{leaf}"
+        for name, module in model.named_modules()
+        if isinstance(module, (nn.Linear, nn.Embedding))
+        for leaf, _ in module.named_parameters()
+    }

@@ -18,12 +18,16 @@ from julia1.questions import Choice, Question, Score, YesNo
 from julia1.runtime.calibration import UNCALIBRATED, probabilities, question_kind
 from julia1.runtime.cpu import probe
 from julia1.runtime.engines import Engine, open_engine
+from julia1.runtime.scorer import OptionScorer
 from julia1.runtime.variants import choose_variant
 from julia1.text.options import Limits, OptionsEncoding, QuestionTokens, Row
 from julia1.text.tokenizer import TextTokenizer
 
 BATCH_TOKENS = 2048
 """Padded tokens in one engine call at most; more fills no core better and only takes memory."""
+
+OPTION_MEMORY = 512
+"""Tokens of option text kept between calls: about a hundred options, 19 MB in the bundled model."""
 
 Request = tuple[Content, Mapping[str, Question]]
 FloatArray32 = npt.NDArray[np.float32]
@@ -38,7 +42,12 @@ class _Work:
 
 
 def load(
-    bundle: str | Path | None = None, *, variant: str | None = None, threads: int | None = None, warm_up: bool = True
+    bundle: str | Path | None = None,
+    *,
+    variant: str | None = None,
+    threads: int | None = None,
+    option_memory: int = OPTION_MEMORY,
+    warm_up: bool = True,
 ) -> Decider:
     """Load a bundle and return a warmed decider.
 
@@ -46,6 +55,8 @@ def load(
         bundle: folder or zip; the model that ships with julia1 when ``None`` (and JULIA1_MODEL is not set).
         variant: name of the variant to run; chosen by the CPU when ``None``.
         threads: threads of the engine; the physical cores that this process may use when ``None``.
+        option_memory: tokens of option text whose reading is kept for later calls, so that a question asked again costs
+            only the state; 0 keeps none. The least recently used go first.
         warm_up: answer a few made-up questions first, so that the first real one is not slower than the rest.
 
     Raises:
@@ -58,10 +69,12 @@ def load(
     opened.check_variant(chosen)
     if threads is not None and threads < 1:
         raise InputError(f"threads is {threads}: at least 1, or leave it out")
+    if option_memory < 0:
+        raise InputError(f"option_memory is {option_memory}: a number of tokens, or 0 to keep none")
     number = threads or settings.threads() or cpu.cores
     tokenizer = TextTokenizer.from_file(opened.path(opened.manifest.tokenizer))
     engine = open_engine(chosen.engine, opened.path(chosen.files[0]), number)
-    decider = Decider(opened.manifest, tokenizer, engine, chosen, reason, number)
+    decider = Decider(opened.manifest, tokenizer, engine, chosen, reason, number, option_memory)
     if warm_up:
         decider.warm_up()
     return decider
@@ -70,7 +83,8 @@ def load(
 class Decider:
     """Answers questions about states with one loaded model.
 
-    Safe to share between threads. It keeps nothing between calls: no cache grows.
+    Safe to share between threads. Between calls it keeps what the encoder made of the option texts used last, up to a
+    fixed number of tokens: no cache grows.
 
     Attributes:
         manifest: the bundle's manifest.
@@ -80,14 +94,21 @@ class Decider:
     """
 
     def __init__(
-        self, manifest: Manifest, tokenizer: TextTokenizer, engine: Engine, variant: Variant, reason: str, threads: int
+        self,
+        manifest: Manifest,
+        tokenizer: TextTokenizer,
+        engine: Engine,
+        variant: Variant,
+        reason: str,
+        threads: int,
+        option_memory: int = OPTION_MEMORY,
     ) -> None:
         self.manifest = manifest
         self.variant = variant
         self.reason = reason
         self.threads = threads
-        self._engine = engine
         self._encoding = OptionsEncoding(tokenizer, token_limits(manifest))
+        self._scorer = OptionScorer(engine, tokenizer.pad, option_memory)
 
     def decide(
         self,
@@ -166,8 +187,7 @@ class Decider:
         ]
         logits = [[np.zeros(len(question.leaves), np.float32) for question in of_request] for of_request in tokens]
         for batch in _batches(work, batch_tokens):
-            encoded = self._encoding.collate([item.row for item in batch])
-            scores = self._engine.run(encoded.feeds())
+            scores = self._scorer.scores([item.row for item in batch])
             for item, values in zip(batch, scores, strict=True):
                 of_request = logits[item.request]
                 for (question, option), value in zip(item.row.slots, values, strict=False):

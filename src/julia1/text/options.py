@@ -52,7 +52,7 @@ class Limits:
 
     state_tokens: int = 384
     question_tokens: int = 64
-    option_tokens: int = 64
+    option_tokens: int = 128
     pass_tokens: int = 768
 
     def __post_init__(self) -> None:
@@ -71,6 +71,7 @@ class Row:
         leaves: int64 ``[tokens]``: ``k`` at the [MASK] of the row's leaf ``k`` (from 1), ``-k`` at its text, else 0.
         markers: int64 ``[options]``, index of each option's [MASK].
         slots: for each marker its (question index, option index).
+        texts: for each marker the piece ids of its option's text, [CLS] included.
     """
 
     input_ids: IntArray
@@ -79,6 +80,7 @@ class Row:
     leaves: IntArray
     markers: IntArray
     slots: tuple[tuple[int, int], ...]
+    texts: tuple[tuple[int, ...], ...]
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -234,6 +236,7 @@ class _RowBuilder:
         self.leaves = [0] * len(trunk)
         self.markers: list[int] = []
         self.slots: list[tuple[int, int]] = []
+        self.texts: list[tuple[int, ...]] = []
         self._trunk_length = len(trunk)
         self._branch = TRUNK
         self._branch_length = 0
@@ -249,6 +252,7 @@ class _RowBuilder:
     def add_leaf(self, tokens: Sequence[int], slot: tuple[int, int]) -> None:
         self.markers.append(len(self.ids))
         self.slots.append(slot)
+        self.texts.append(tuple(tokens[1:]))
         leaf = len(self.markers)
         self._add(tokens[:1], self._trunk_length + self._branch_length, leaf)
         self._add(tokens[1:], 0, -leaf)
@@ -264,6 +268,7 @@ class _RowBuilder:
             leaves=array(self.leaves),
             markers=array(self.markers),
             slots=tuple(self.slots),
+            texts=tuple(self.texts),
         )
 
     def _add(self, tokens: Sequence[int], position: int, leaf: int) -> None:

@@ -1,4 +1,4 @@
-"""Turn a trained model into a bundle: 8-bit weights, fp32 and int8 graphs, parity, calibration, card."""
+"""Turn a trained model into a bundle: low-bit weights, fp32 and int8 graphs, parity, calibration, card."""
 
 from __future__ import annotations
 
@@ -12,15 +12,21 @@ import onnx
 import torch
 
 from julia1.bundle import Bundle, BundleWriter, Calibration, EncodingSettings, FileEntry, Manifest, Variant
-from julia1.export.eight_bit import SharedWeights, rewrite
-from julia1.export.onnx_graph import trace
-from julia1.export.parity import Parity, measure_parity, require_parity
+from julia1.export import (
+    Parity,
+    SharedWeights,
+    input_scales,
+    measure_parity,
+    option_graph,
+    require_parity,
+)
 from julia1.model.option_model import OptionModel
 from julia1.model.weights import load_weights, round_weights, save_weights
 from julia1.runtime.calibration import UNCALIBRATED
-from julia1.runtime.decider import Decider
+from julia1.runtime.decider import OPTION_MEMORY, Decider
 from julia1.runtime.engines import open_engine
-from julia1.text.options import Encoded, Limits, OptionsEncoding
+from julia1.runtime.scorer import OptionScorer
+from julia1.text.options import Encoded, Limits, OptionsEncoding, Row
 from julia1.text.tokenizer import TextTokenizer
 from julia1.train.calibrate import Scored, calibration_examples, cross_entropy, fit_calibration, score_examples
 from julia1.train.open_decisions import train_open_decisions
@@ -30,6 +36,7 @@ from julia1.train.trainer import Report
 from julia1.train.views import Example
 
 PARITY_EXAMPLES = 96
+SCALE_EXAMPLES = 200
 WEIGHT_FILE = "weights.safetensors"
 INT8_NEEDS = {"x86_64": ("vnni",), "aarch64": ()}
 """Without an 8-bit dot product, x86-64 kernels add uint8 x int8 products in 16 bits and saturate: wrong answers."""
@@ -55,24 +62,25 @@ def release(
         VerificationError: the fp32 graph departs from PyTorch by 1e-4 or more.
         BundleError: ``target`` cannot be written.
     """
-    round_weights(model)
     examples = calibration_examples(recipe, data)
     encoding = OptionsEncoding(TextTokenizer.from_file(tokenizer_file), recipe.limits)
+    scales = input_scales(model.eval(), scale_batches(encoding, examples))
+    round_weights(model, scales)
     with BundleWriter(target, replace=replace_old) as writer:
-        save_weights(model, writer.folder / WEIGHT_FILE)
+        save_weights(model, writer.folder / WEIGHT_FILE, scales)
         weights = writer.add(writer.folder / WEIGHT_FILE, WEIGHT_FILE)
         tokenizer = writer.add(tokenizer_file, "tokenizer.json")
         stored = load_weights(writer.folder / WEIGHT_FILE)
-        traced = trace(stored)
         shared = SharedWeights(writer.folder / WEIGHT_FILE)
         variants: list[Variant] = []
         parity: dict[str, Parity] = {}
         for precision, needs in (("int8", INT8_NEEDS), ("fp32", {})):
             path = f"model-{precision}.onnx"
-            onnx.save_model(rewrite(traced, shared, precision), writer.folder / path)
+            onnx.save_model(option_graph(shared, precision), writer.folder / path)
             graph = writer.add(writer.folder / path, path)
             engine = open_engine("onnxruntime", writer.folder / path, recipe.training.threads)
-            parity[precision] = measure_parity(stored, engine, parity_batches(encoding, examples))
+            scorer = OptionScorer(engine, encoding.tokenizer.pad, OPTION_MEMORY)
+            parity[precision] = measure_parity(stored, scorer, encoding, parity_batches(encoding, examples))
             variants.append(_variant(precision, (graph, weights), needs, parity[precision]))
         require_parity(parity["fp32"])
         manifest = Manifest(
@@ -126,16 +134,26 @@ def calibration_report(scored: Sequence[Scored], fitted: Mapping[str, Calibratio
     return rows
 
 
-def parity_batches(encoding: OptionsEncoding, examples: Sequence[Example]) -> Iterator[tuple[Encoded, list[int]]]:
+def scale_batches(encoding: OptionsEncoding, examples: Sequence[Example]) -> Iterator[Encoded]:
+    """Single rows, unpadded, to look at activations on."""
+    for row in _spread_rows(encoding, examples, SCALE_EXAMPLES):
+        yield encoding.collate([row])
+
+
+def parity_batches(encoding: OptionsEncoding, examples: Sequence[Example]) -> Iterator[list[Row]]:
     """Real rows in mixed batches of eight, and one batch of a single row."""
+    rows = _spread_rows(encoding, examples, PARITY_EXAMPLES)
+    yield rows[:1]
+    for start in range(0, len(rows), 8):
+        yield rows[start : start + 8]
+
+
+def _spread_rows(encoding: OptionsEncoding, examples: Sequence[Example], number: int) -> list[Row]:
     rows = []
-    for example in examples[:: max(1, len(examples) // PARITY_EXAMPLES)]:
+    for example in examples[:: max(1, len(examples) // number)]:
         questions = {str(i): question for i, (question, _) in enumerate(example.questions)}
         rows += encoding.encode(example.state, questions)[0]
-    yield encoding.collate(rows[:1]), [len(rows[0].markers)]
-    for start in range(0, len(rows), 8):
-        batch = rows[start : start + 8]
-        yield encoding.collate(batch), [len(row.markers) for row in batch]
+    return rows
 
 
 def provenance(recipe: Recipe, data: Path) -> dict[str, Any]:

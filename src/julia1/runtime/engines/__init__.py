@@ -1,8 +1,8 @@
-"""Engines: token arrays in, logits out. Nothing outside this folder knows which one runs."""
+"""Engines: named arrays in, named arrays out. Nothing outside this folder knows which one runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,8 +17,15 @@ __all__ = ["Engine", "open_engine"]
 class Engine(Protocol):
     """What every engine can do. Implementations are safe to share between threads."""
 
-    def run(self, feeds: Mapping[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.float32]:
-        """Logits ``[rows, options]`` of a batch, whose arrays are named as in ``Encoded``."""
+    @property
+    def inputs(self) -> Mapping[str, Sequence[int | str]]:
+        """Shape of each input by name; a dynamic axis is a name."""
+        ...
+
+    def run(
+        self, feeds: Mapping[str, npt.NDArray[np.generic]], outputs: Sequence[str]
+    ) -> list[npt.NDArray[np.float32]]:
+        """The named outputs for a batch; raises ``EngineError`` when the engine fails."""
         ...
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +37,18 @@ class OnnxRuntimeEngine:
             )
         except Exception as error:  # the library raises several classes of its own
             raise EngineError(f"ONNX Runtime {onnxruntime.__version__} cannot load {graph}: {error}") from None
-        self._output = self._session.get_outputs()[0].name
+        self._inputs = {tensor.name: tuple(tensor.shape) for tensor in self._session.get_inputs()}
 
-    def run(self, feeds: Mapping[str, npt.NDArray[np.int64]]) -> npt.NDArray[np.float32]:
-        """Logits ``[rows, options]``; raises ``EngineError`` when the engine fails."""
+    @property
+    def inputs(self) -> Mapping[str, Sequence[int | str]]:
+        """Shape of each input by name; a dynamic axis is a name."""
+        return self._inputs
+
+    def run(
+        self, feeds: Mapping[str, npt.NDArray[np.generic]], outputs: Sequence[str]
+    ) -> list[npt.NDArray[np.float32]]:
+        """The named outputs for a batch; raises ``EngineError`` when the engine fails."""
         try:
-            (logits,) = self._session.run([self._output], dict(feeds))
+            return self._session.run(list(outputs), dict(feeds))  # type: ignore[no-any-return]
         except Exception as error:
             raise EngineError(f"ONNX Runtime failed on a batch of shape {feeds['input_ids'].shape}: {error}") from None
-        return logits  # type: ignore[no-any-return]
