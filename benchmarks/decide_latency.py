@@ -3,7 +3,8 @@
 Texts of banking77/test with four options each: the right one and three others. Every contender gets text and question
 and returns an answer, tokenizer included, on one thread; they are timed call by call in one process:
 
-  int8, fp32             ``decide`` with that variant of the bundle
+  int8, fp32             ``decide`` with that variant of the bundle; option texts met before are kept, as is the default
+  int8, nothing kept     the same with ``option_memory=0``: every option is read anew in every call
   torch eager, sdpa      PyTorch eager mode in fp32, weights from the bundle, by implementation of the attention
   ... padded             the same with inputs padded to 128 tokens
 
@@ -39,6 +40,7 @@ from julia1.answers import build_answer
 from julia1.bundle import Bundle
 from julia1.model import OptionModel, load_weights
 from julia1.runtime.calibration import probabilities, question_kind
+from julia1.runtime.decider import OPTION_MEMORY
 from julia1.text import Encoded
 from julia1.text.options import PADDING
 from julia1.train.sources import LabelledSet, read_set
@@ -62,7 +64,8 @@ def main() -> None:
     requests = four_options(read_set(args.data / SET, [SPLIT]), args.rows)
     contenders: dict[str, Decide] = {}
     for variant in ("int8", "fp32"):
-        contenders[variant] = library(bundle, variant)
+        contenders[variant] = library(bundle, variant, OPTION_MEMORY)
+    contenders["int8, nothing kept"] = library(bundle, "int8", 0)
     for attention in ATTENTION:
         model = TorchModel(bundle, attention)
         contenders[f"torch {attention}"] = model.decide
@@ -77,7 +80,7 @@ def main() -> None:
     for form in ("padded", "unpadded"):
         names = [f"torch {attention}{', padded' if form == 'padded' else ''}" for attention in ATTENTION]
         fastest = min(names, key=lambda name: timings.milliseconds(name)["median_ms"])
-        for variant in ("int8", "fp32"):
+        for variant in ("int8", "int8, nothing kept", "fp32"):
             ratio = ratios[f"{variant} against {form}"] = timings.ratio(fastest, variant)
             print_ratio(f"{variant} against {fastest}", ratio)
     answered = timings.results
@@ -102,9 +105,9 @@ def four_options(labelled: LabelledSet, number: int | None) -> list[Request]:
     return requests
 
 
-def library(bundle: Bundle, variant: str) -> Decide:
+def library(bundle: Bundle, variant: str, option_memory: int) -> Decide:
     """``decide`` with a variant of the bundle."""
-    decider = julia1.load(bundle.source, variant=variant, threads=1)
+    decider = julia1.load(bundle.source, variant=variant, threads=1, option_memory=option_memory)
     return lambda request: decider.decide(*request)
 
 

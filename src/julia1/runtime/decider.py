@@ -26,6 +26,10 @@ from julia1.text.tokenizer import TextTokenizer
 BATCH_TOKENS = 2048
 """Padded tokens in one engine call at most; more fills no core better and only takes memory."""
 
+BATCH_CONTEXT_TOKENS = 768
+"""The same for tokens of option text: each stands in the batch with its keys and values of every layer, 37 kB in the
+bundled model."""
+
 OPTION_MEMORY = 512
 """Tokens of option text kept between calls: about a hundred options, 19 MB in the bundled model."""
 
@@ -240,12 +244,14 @@ def token_limits(manifest: Manifest) -> Limits:
 
 
 def _batches(work: Sequence[_Work], batch_tokens: int) -> Iterator[list[_Work]]:
-    """Work sorted by length, cut where the padded batch would pass the budget; one row always fits."""
+    """Work sorted by length, cut where the padded batch would pass a budget; one row always fits."""
     batch: list[_Work] = []
+    context = 0
     for item in sorted(work, key=lambda w: len(w.row), reverse=True):
-        if batch and len(batch[0].row) * (len(batch) + 1) > batch_tokens:
+        number, context = len(batch) + 1, max(context, sum(map(len, item.row.texts)))
+        if batch and (len(batch[0].row) * number > batch_tokens or context * number > BATCH_CONTEXT_TOKENS):
             yield batch
-            batch = []
+            batch, context = [], sum(map(len, item.row.texts))
         batch.append(item)
     if batch:
         yield batch
