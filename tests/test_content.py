@@ -130,3 +130,11 @@ def test_every_leaf_is_read_once_and_nothing_is_changed(data: Any) -> None:
     lines = text.split("\n") if leaves(data) else []
     assert leaves(data) <= len(lines) <= leaves(data) * (1 + own_breaks * 6)
     assert text == render(json.loads(before))
+
+
+def test_an_object_that_holds_itself_many_times_is_refused_before_it_fills_the_memory() -> None:
+    state: list[object] = ["a text of some length"]
+    for _ in range(25):
+        state = [state, state]
+    with pytest.raises(InputError, match="longer than 500,000 characters as text"):
+        render(state)

@@ -34,9 +34,9 @@ def render(content: Any, where: str = "state") -> str:
         return checked_text(content, where)
     if not isinstance(content, (Mapping, list, tuple)):
         raise InputError(f"{where} must be text, an object or a list, got {shown(content)} ({type(content).__name__})")
-    lines: list[str] = []
+    lines = _Lines(where)
     _flatten(content, "", where, lines, 0)
-    return checked_text("\n".join(lines), where)
+    return checked_text("\n".join(lines.lines), where)
 
 
 def checked_text(text: str, where: str) -> str:
@@ -63,7 +63,24 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _flatten(value: Any, path: str, where: str, lines: list[str], depth: int) -> None:
+class _Lines:
+    """Rendered lines, up to the size of a state: an object that holds itself many times must not fill the memory."""
+
+    def __init__(self, where: str) -> None:
+        self.lines: list[str] = []
+        self._where = where
+        self._room = MAX_CHARACTERS
+
+    def append(self, line: str) -> None:
+        self.lines.append(line)
+        self._room -= len(line) + 1
+        if self._room < 0:
+            raise InputError(
+                f"{self._where} is longer than {MAX_CHARACTERS:,} characters as text: send the part that matters"
+            )
+
+
+def _flatten(value: Any, path: str, where: str, lines: _Lines, depth: int) -> None:
     if depth > MAX_DEPTH:
         raise InputError(f"{where} is nested deeper than {MAX_DEPTH} levels at {path!r}")
     if isinstance(value, Mapping):

@@ -57,6 +57,20 @@ def test_an_engine_error_reaches_the_caller_as_it_is(tiny_bundle: Path, decider_
         with_engine(decider_fp32, Broken()).decide("a state", {"q": YesNo("Late?")})
 
 
+def test_a_score_that_is_no_number_is_an_error_and_no_answer(tiny_bundle: Path, decider_fp32: Decider) -> None:
+    engine = open_engine("onnxruntime", tiny_bundle / "model-fp32.onnx", 1)
+
+    class Spoiled:
+        inputs = engine.inputs
+
+        def run(self, feeds: dict[str, np.ndarray], outputs: list[str]) -> list[np.ndarray]:
+            found = engine.run(feeds, outputs)
+            return [x * np.float32("nan") if name == "logits" else x for name, x in zip(outputs, found, strict=True)]
+
+    with pytest.raises(EngineError, match="the variant 'fp32' gave a score that is no number"):
+        with_engine(decider_fp32, Spoiled()).decide("a state", {"q": YesNo("Late?")})
+
+
 def with_engine(decider: Decider, engine: Engine) -> Decider:
     return Decider(decider.manifest, decider._encoding.tokenizer, engine, decider.variant, "test", 1)
 

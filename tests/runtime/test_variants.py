@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from julia1 import BundleError, EngineError
+from julia1 import EngineError, InputError
 from julia1.bundle import Bundle, Variant
 from julia1.runtime import Cpu, choose_variant
 
@@ -66,7 +66,7 @@ def test_asking_never_loads_what_would_answer_wrongly(bundle: Bundle) -> None:
 
 
 def test_a_name_that_is_not_there_lists_those_that_are(bundle: Bundle) -> None:
-    with pytest.raises(BundleError, match="no variant 'int4'; it has: int8, fp32"):
+    with pytest.raises(InputError, match="no variant 'int4'; it has: int8, fp32"):
         choose_variant(bundle, FULL, "int4")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -319,3 +320,9 @@ def test_any_number_of_options_fits(encoding: OptionsEncoding, data: st.DataObje
     rows, _ = encoding.encode("a state", {"q": Choice(instructions, [f"option {i}" for i in range(number)])})
     assert Counter(slot for row in rows for slot in row.slots) == Counter((0, i) for i in range(number))
     assert all(len(row) <= encoding.limits.pass_tokens for row in rows)
+
+
+@pytest.mark.parametrize("name", ["state_tokens", "question_tokens", "option_tokens"])
+def test_a_budget_that_holds_no_word_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match=f"{name} is 1: it must be at least"):
+        replace(Limits(), **{name: 1})

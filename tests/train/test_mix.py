@@ -82,3 +82,12 @@ def test_a_source_without_rows_is_refused(data: Path, make_recipe: MakeRecipe) -
 def test_a_missing_set_is_named(data: Path, make_recipe: MakeRecipe) -> None:
     with pytest.raises(InputError, match="nowhere"):
         Mix(make_recipe(sources=[Source("nowhere", "choice", 1)]), data)
+
+
+def test_a_view_that_fits_no_row_is_an_error_and_no_endless_loop(
+    data: Path, make_recipe: MakeRecipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("julia1.train.mix.MOST_FRUITLESS", 50)
+    recipe = make_recipe(sources=[Source("intents", "area", 1, areas={"nothing": ["zzz"]})])
+    with pytest.raises(InputError, match="50 rows in a row gave no question, the last of intents by the view 'area'"):
+        Mix(recipe, data).draw(0, 3)

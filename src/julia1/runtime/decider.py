@@ -13,7 +13,7 @@ from julia1 import settings
 from julia1.answers import Answer, Reading, build_answer
 from julia1.bundle import Bundle, Manifest, Variant
 from julia1.content import Content, shown
-from julia1.errors import InputError
+from julia1.errors import EngineError, InputError
 from julia1.questions import Choice, Question, Score, YesNo
 from julia1.runtime.calibration import UNCALIBRATED, probabilities, question_kind
 from julia1.runtime.cpu import probe
@@ -194,7 +194,13 @@ class Decider:
             scores = self._scorer.scores([item.row for item in batch])
             for item, values in zip(batch, scores, strict=True):
                 of_request = logits[item.request]
-                for (question, option), value in zip(item.row.slots, values, strict=False):
+                own = values[: len(item.row.slots)]
+                if not np.isfinite(own).all():
+                    raise EngineError(
+                        f"the variant {self.variant.name!r} gave a score that is no number: it does not compute "
+                        "rightly on this machine, try another variant"
+                    )
+                for (question, option), value in zip(item.row.slots, own, strict=True):
                     of_request[question][option] = value
         return logits, [reading for _, reading in trunks]
 

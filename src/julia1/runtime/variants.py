@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from julia1.bundle import Bundle, Variant
-from julia1.errors import EngineError
+from julia1.errors import BundleError, EngineError, InputError
 from julia1.runtime.cpu import Cpu
 
 _PREFERENCE = {"int8": 0, "fp32": 1}
@@ -21,10 +21,13 @@ def choose_variant(bundle: Bundle, cpu: Cpu, wanted: str | None = None) -> tuple
 
     Raises:
         EngineError: no variant, or not the wanted one, runs on this CPU.
-        BundleError: there is no variant of that name.
+        InputError: there is no variant of that name.
     """
     if wanted is not None:
-        variant = bundle.variant(wanted)
+        try:
+            variant = bundle.variant(wanted)
+        except BundleError as error:  # the name is at fault here, not the bundle
+            raise InputError(str(error)) from None
         missing = missing_needs(variant, cpu)
         if missing:
             raise EngineError(f"the variant {wanted!r} cannot run here: {missing}. Leave the choice to julia1")

@@ -56,6 +56,9 @@ class Limits:
     pass_tokens: int = 768
 
     def __post_init__(self) -> None:
+        for name, smallest in (("state_tokens", 3), ("question_tokens", 2), ("option_tokens", 3)):
+            if getattr(self, name) < smallest:
+                raise InputError(f"{name} is {getattr(self, name)}: it must be at least {smallest} to hold a word")
         least = self.state_tokens + self.question_tokens + self.option_tokens
         if self.pass_tokens < least:
             raise InputError(f"pass_tokens is {self.pass_tokens}: it must hold one whole path, {least} tokens")

@@ -10,6 +10,9 @@ from julia1.train.recipe import Recipe
 from julia1.train.sources import LabelledSet, read_set, text_key, without_held_out
 from julia1.train.views import VIEWS, Drawing, Example
 
+MOST_FRUITLESS = 10_000
+"""Rows that may give no question, one after the other, before the recipe is at fault."""
+
 
 class Mix:
     """Draws examples for a step.
@@ -39,12 +42,19 @@ class Mix:
         """``number`` examples for a step."""
         rng = random.Random(f"{self._seed}/{step}")
         examples: list[Example] = []
+        fruitless = 0
         while len(examples) < number:
             (drawing,) = rng.choices(self.drawings, self._weights)
             row = rng.choice(drawing.labelled.rows)
             example = VIEWS[drawing.source.view](row, drawing, rng)
             if example is not None and str(example.state).strip():
                 examples.append(example)
+                fruitless = 0
+            elif (fruitless := fruitless + 1) >= MOST_FRUITLESS:
+                raise InputError(
+                    f"{fruitless:,} rows in a row gave no question, the last of {drawing.source.set} by the view "
+                    f"{drawing.source.view!r}: does the view fit the set?"
+                )
         return examples
 
     def texts_by_language(self, further: list[LabelledSet]) -> dict[str, list[str]]:

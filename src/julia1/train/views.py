@@ -294,7 +294,7 @@ def open_view(row: dict[str, Any], draw: Drawing, rng: random.Random) -> Example
     """Rows that bring their own question and options."""
     options = list(dict.fromkeys(o.strip() for o in row["options"] if o.strip()))
     gold = row["options"][row["answer"]].strip()
-    if len(options) < 2 or len(options) > 12 or max(map(len, options)) > 160 or not row["text"].strip():
+    if not gold or len(options) < 2 or len(options) > 12 or max(map(len, options)) > 160 or not row["text"].strip():
         return None
     if row["question"].strip() and len(row["question"]) > 160:
         return None
