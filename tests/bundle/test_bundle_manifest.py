@@ -66,7 +66,7 @@ finite = st.floats(-1e6, 1e6)
 def manifests(draw: st.DrawFn) -> Manifest:
     files = draw(st.lists(entries, min_size=3, max_size=6, unique_by=lambda entry: entry.path))
     some = st.lists(st.sampled_from(files), min_size=1, max_size=3).map(tuple)
-    state, question, option, spare = (draw(st.integers(1, 10_000)) for _ in range(4))
+    state, question, option, spare = (draw(st.integers(3, 10_000)) for _ in range(4))
     variant_names = draw(st.lists(names, min_size=1, max_size=3, unique=True))
     return Manifest(
         name=draw(names),
@@ -126,7 +126,7 @@ def test_plain_data_keeps_its_form() -> None:
         (("kind",), "closed", "kind: expected one of open"),
         (("encoding", "type"), ["options"], "encoding.type: expected one of options"),
         (("encoding", "pass_tokens"), 100, "encoding.pass_tokens: expected at least 512"),
-        (("encoding", "state_tokens"), True, "encoding.state_tokens: expected a whole number of at least 1, got True"),
+        (("encoding", "state_tokens"), True, "encoding.state_tokens: expected a whole number of at least 3, got True"),
         (("encoding", "state_token"), 3, "encoding: unknown key 'state_token'; did you mean 'state_tokens'"),
         (("tokenizer",), None, "tokenizer: expected an object, got None"),
         (("tokenizer", "sha256"), "0" * 63, "tokenizer.sha256: expected 64 lower-case hexadecimal digits"),

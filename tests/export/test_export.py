@@ -192,7 +192,7 @@ def test_the_same_weights_make_the_same_graph(exported: Exported) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"), [({"hidden_act": "relu"}, "bert with relu"), ({"model_type": "t5"}, "t5")]
+    ("change", "message"), [({"hidden_act": "relu"}, "bert encoder with relu"), ({"model_type": "t5"}, "t5")]
 )
 def test_an_encoder_that_the_graph_cannot_express_is_named(
     exported: Exported, change: dict[str, str], message: str

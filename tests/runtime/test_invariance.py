@@ -15,6 +15,7 @@ from julia1.questions import Question
 from julia1.runtime.engines import Engine
 from julia1.runtime.scorer import OptionScorer
 
+WORDS = ["account", "bank", "card", "city", "delivery", "flight", "music", "refund", "weather", "tuesday", "我", "42"]
 OPTIONS = ["billing", "food", "hotel booking", "music and song", "refund of a card", "sport", "weather", "我想你"]
 QUESTIONS: dict[str, Question] = {
     "team": Choice("Which team?", OPTIONS),
@@ -91,6 +92,40 @@ def test_a_batch_moves_no_logit(decider: Decider, texts: list[str]) -> None:
         for a, b in zip(first, second, strict=True)
     )
     assert largest < LOGITS[decider.variant.precision]
+
+
+def mixed_requests(texts: list[str]) -> list[tuple[str, dict[str, Question]]]:
+    """Every text with questions of its own, so that rows of a batch differ in what they keep of their options."""
+    random = np.random.default_rng(9)
+    names = [*OPTIONS, *(" ".join(random.choice(WORDS, random.integers(1, 8))) for _ in range(20))]
+    chosen = [list(dict.fromkeys(random.choice(names, random.integers(2, 9)))) for _ in texts]
+    return [
+        (text, {"q": Choice("Which?", own if len(own) > 1 else OPTIONS)})
+        for text, own in zip(texts, chosen, strict=True)
+    ]
+
+
+def test_a_batch_of_different_questions_moves_no_logit_by_a_single_bit(decider: Decider, texts: list[str]) -> None:
+    requests = mixed_requests(texts)
+    alone = [decider.logits([request])[0][0].tolist() for request in requests]
+    together = [found[0].tolist() for found in decider.logits(requests)]
+    assert alone == together
+
+
+def test_what_was_asked_before_moves_no_logit_by_a_single_bit(decider: Decider, texts: list[str]) -> None:
+    """Option texts are read alone, or beside whichever others are not kept yet."""
+    requests = mixed_requests(texts[:20])
+    fresh = [with_memory(decider, 1000).logits([request])[0][0].tolist() for request in requests]
+    warm = with_memory(decider, 1000)
+    for name in dict.fromkeys(option for _, questions in requests for option in questions["q"].options):  # type: ignore[union-attr]
+        warm.logits([("music", {"q": Choice("Which?", [name, "x"])})])
+    assert fresh == [warm.logits([request])[0][0].tolist() for request in requests]
+
+
+def with_memory(decider: Decider, tokens: int) -> Decider:
+    return Decider(
+        decider.manifest, decider._encoding.tokenizer, decider._scorer._engine, decider.variant, "test", 1, tokens
+    )
 
 
 def test_padding_moves_no_logit(decider: Decider) -> None:

@@ -79,10 +79,10 @@ class EncodingSettings:
     @classmethod
     def from_dict(cls, data: object, place: Place = _TOP) -> EncodingSettings:
         """Read plain data; raises ``BundleError`` naming the key that is wrong."""
-        numbers = ("state_tokens", "question_tokens", "option_tokens", "pass_tokens")
-        fields = record(data, place, ("type", *numbers))
+        least_of = {"state_tokens": 3, "question_tokens": 2, "option_tokens": 3, "pass_tokens": 1}
+        fields = record(data, place, ("type", *least_of))
         kind = _one_of(ENCODINGS, fields["type"], place.key("type"))
-        settings = cls(kind, **{name: integer(fields[name], place.key(name), 1) for name in numbers})
+        settings = cls(kind, **{name: integer(fields[name], place.key(name), n) for name, n in least_of.items()})
         least = settings.state_tokens + settings.question_tokens + settings.option_tokens
         if settings.pass_tokens < least:
             expected = f"at least {least}, the sum of the state, question and option tokens"

@@ -1,6 +1,6 @@
 """From a PyTorch model to ONNX graphs that share one low-bit weight file, parity proven. Needs the ``train`` extra."""
 
-from julia1.export.option_graph import option_graph
+from julia1.export.option_graph import option_graph, require_known
 from julia1.export.parity import Parity, measure_parity, require_parity
 from julia1.export.rounding import input_scales
 from julia1.export.shared_weights import SharedWeights
@@ -11,5 +11,6 @@ __all__ = [
     "input_scales",
     "measure_parity",
     "option_graph",
+    "require_known",
     "require_parity",
 ]

@@ -49,9 +49,7 @@ def option_graph(weights: SharedWeights, precision: str) -> onnx.ModelProto:
         VerificationError: an encoder that this graph cannot express, or a tensor that is not in the file.
     """
     config = weights.config
-    if config["model_type"] not in MODEL_TYPES or config.get("hidden_act", "gelu") != "gelu":
-        kind = f"{config['model_type']} with {config.get('hidden_act')}"
-        raise VerificationError(f"no graph is known for a {kind} encoder; known: {', '.join(MODEL_TYPES)} with gelu")
+    require_known(config)
     graph = GraphBuilder(weights, int8=precision == "int8")
     hidden, batched = _encoder(graph, config)
     width, layers = config["hidden_size"], range(config["num_hidden_layers"])
@@ -70,9 +68,19 @@ def option_graph(weights: SharedWeights, precision: str) -> onnx.ModelProto:
     return graph.model(inputs, outputs)
 
 
+def require_known(config: Mapping[str, Any]) -> None:
+    """Raise ``VerificationError`` for an encoder, given as its Hugging Face config, that no graph is known for."""
+    model_type, activation = config.get("model_type"), config.get("hidden_act", "gelu")
+    if model_type not in MODEL_TYPES or activation != "gelu":
+        raise VerificationError(
+            f"no graph is known for a {model_type} encoder with {activation}; known: {', '.join(MODEL_TYPES)} with gelu"
+        )
+
+
 def _encoder(graph: GraphBuilder, config: Mapping[str, Any]) -> tuple[str, str]:
     """Last hidden states ``[rows · tokens, width]``, and the run-time shape ``[rows, tokens, width]``."""
     width, heads, epsilon = config["hidden_size"], config["num_attention_heads"], config["layer_norm_eps"]
+    depth = width // heads
     shape = graph.add("Shape", ["input_ids"], "shape")
     batched = graph.add("Concat", [shape, graph.constant([width], np.int64)], "shape.batched", axis=0)
     mask = _attention_mask(graph)
@@ -86,20 +94,28 @@ def _encoder(graph: GraphBuilder, config: Mapping[str, Any]) -> tuple[str, str]:
         layer = f"encoder.encoder.layer.{number}"
         joint, out = f"{layer}.attention.self.qkv", f"{layer}.attention.output.dense"
         inner, outer = f"{layer}.intermediate.dense", f"{layer}.output.dense"
-        # the attended values are a mixture of rows of values: what scales the one may scale the other
-        scale, prescaled = None, False
-        if graph.int8 and (of_out := graph.weights.input_scale(out)) is not None:
-            scale, prescaled = np.concatenate([np.ones(2 * width, np.float32), of_out]), True
+        of_out = graph.weights.input_scale(out)
+        scale = np.ones(3 * width, np.float32)
+        if graph.int8:
+            scale[:width] = depth**0.5
+            if of_out is not None:  # attended rows are mixtures of rows of values: what scales the one scales the other
+                scale[2 * width :] = of_out
         together = graph.linear(hidden, joint, output_scale=scale)
         parts = graph.add_many("Split", [together], 3, f"{joint}.split", axis=1, num_outputs=3)
         names = ("", KEYS.format(number), VALUES.format(number))
         query, key, value = (graph.add("Reshape", [p, batched], n) for p, n in zip(parts, names, strict=True))
         key = graph.add("Concat", [CONTEXT_KEYS.format(number), key], f"{layer}.keys", axis=1)
         value = graph.add("Concat", [CONTEXT_VALUES.format(number), value], f"{layer}.values", axis=1)
-        attended = graph.add(
-            "Attention", [query, key, value, mask], f"{layer}.attention", q_num_heads=heads, kv_num_heads=heads
-        )
-        attended = graph.linear(graph.flat(attended, width), out, prescaled=prescaled)
+        apart = graph.constant([0, -1, heads, depth], np.int64)
+        query = graph.add("Transpose", [graph.add("Reshape", [query, apart])], perm=[0, 2, 1, 3])
+        key = graph.add("Transpose", [graph.add("Reshape", [key, apart])], perm=[0, 2, 3, 1])
+        value = graph.add("Transpose", [graph.add("Reshape", [value, apart])], perm=[0, 2, 1, 3])
+        scores = graph.add("MatMul", [query, key], f"{layer}.scores")
+        if not graph.int8:
+            scores = graph.add("Mul", [scores, graph.constant(depth**-0.5)])
+        weights = graph.add("Softmax", [graph.add("Add", [scores, mask])], f"{layer}.attention", axis=-1)
+        attended = graph.add("Transpose", [graph.add("MatMul", [weights, value])], perm=[0, 2, 1, 3])
+        attended = graph.linear(graph.flat(attended, width), out, prescaled=of_out is not None)
         hidden = graph.add("Add", [attended, hidden])
         hidden = graph.layer_norm(hidden, f"{layer}.attention.output.LayerNorm", epsilon)
         wide = graph.add("Gelu", [graph.linear(hidden, inner)], f"{layer}.gelu")
@@ -114,9 +130,13 @@ def _head(graph: GraphBuilder, hidden: str, batched: str, width: int) -> None:
     last = graph.constant([-1], np.int64)
     in_trunk = graph.add("Equal", ["branches", graph.constant(TRUNK, np.int64)], "in_trunk")
     members = _unsqueeze(graph, graph.add("Cast", [in_trunk], to=TensorProto.FLOAT), 1)
+    # the row stands twice: ONNX Runtime adds up a product of a single row in an order that padding changes
+    members = graph.add("Concat", [members, members], "members", axis=1)
     number = graph.add("Max", [graph.add("ReduceSum", [members, last], keepdims=1), graph.constant(1.0)])
-    trunk = graph.add("Div", [graph.add("MatMul", [members, states]), number], "trunk_row")
-    graph.add("Squeeze", [trunk, graph.constant([1], np.int64)], TRUNK_MEAN)
+    means = graph.add("Div", [graph.add("MatMul", [members, states]), number], "means")
+    one = graph.constant([1], np.int64)
+    trunk = graph.add("Slice", [means, graph.constant([0], np.int64), one, one], "trunk_row")
+    graph.add("Squeeze", [trunk, one], TRUNK_MEAN)
     markers = graph.add("GatherND", [states, _unsqueeze(graph, "markers", 2)], "marker_states", batch_dims=1)
     spread = graph.add("Expand", [trunk, graph.add("Shape", [markers])])
     marker_product = graph.add("Mul", [markers, spread])

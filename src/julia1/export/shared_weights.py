@@ -58,9 +58,6 @@ class SharedWeights:
         self._location = path.name
         self.table = stored_tensors(path)
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.table
-
     def value(self, name: str) -> npt.NDArray[Any]:
         """A tensor as it is stored."""
         if name not in self._tensors:

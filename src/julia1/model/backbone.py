@@ -48,6 +48,17 @@ def load_encoder(folder: Path, layers: int | None = None, keep_pieces: list[int]
     return model  # type: ignore[no-any-return]
 
 
+def backbone_config(folder: Path) -> dict[str, Any]:
+    """The config of a Hugging Face model folder; raises ``InputError`` when there is none."""
+    try:
+        config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except OSError:
+        raise InputError(f"{folder} is not a Hugging Face model folder: it has no config.json") from None
+    except ValueError as error:
+        raise InputError(f"{folder / 'config.json'} is not JSON: {error}") from None
+    return config
+
+
 def new_encoder(config: dict[str, Any]) -> nn.Module:
     """An encoder with random weights from a Hugging Face config dictionary (``model_type`` included)."""
     from transformers import AutoConfig, AutoModel

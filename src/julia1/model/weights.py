@@ -162,33 +162,36 @@ def load_weights(path: Path) -> OptionModel:
             raise BundleError(f"{path}: the tensor {name} is missing")
         return torch.from_numpy(tensors[name])
 
-    def fill(name: str, parameter: Tensor, value: Tensor) -> None:
-        if value.shape != parameter.shape:
-            raise BundleError(
-                f"{path}: {name} has shape {tuple(value.shape)}, the model needs {tuple(parameter.shape)}"
-            )
-        parameter.copy_(value)
+    def shaped(name: str, *shape: int) -> Tensor:
+        value = stored(name)
+        if value.shape != shape:
+            raise BundleError(f"{path}: {name} has shape {tuple(value.shape)}, the model needs {shape}")
+        return value
 
     for name, layers in linear_layers(model).items():
-        weight = stored(f"{name}.weight").float() * stored(f"{name}.weight{SCALE_SUFFIX}")
+        inputs, outputs = layers[0].in_features, sum(layer.out_features for layer in layers)
+        codes = shaped(f"{name}.weight", inputs, outputs)
+        weight = codes.float() * shaped(f"{name}.weight{SCALE_SUFFIX}", outputs)
         if f"{name}.weight{INPUT_SCALE_SUFFIX}" in tensors:
-            weight = weight / stored(f"{name}.weight{INPUT_SCALE_SUFFIX}")[:, None]
-        wanted = torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
-        fill(f"{name}.weight", wanted[0], weight.T)
-        fill(f"{name}.bias", wanted[1], stored(f"{name}.bias"))
+            weight = weight / shaped(f"{name}.weight{INPUT_SCALE_SUFFIX}", inputs)[:, None]
+        bias = shaped(f"{name}.bias", outputs)
         start = 0
         for layer in layers:
-            rows = slice(start, start := start + layer.out_features)
-            layer.weight.copy_(wanted[0][rows])
-            layer.bias.copy_(wanted[1][rows])
+            own = slice(start, start := start + layer.out_features)
+            layer.weight.copy_(weight.T[own])
+            layer.bias.copy_(bias[own])
     for name, table in embeddings(model).items():
-        codes, scale = stored(f"{name}.weight"), stored(f"{name}.weight{SCALE_SUFFIX}")
-        value = block_values(codes, scale) if codes.dtype == torch.uint8 else codes.float() * scale
-        fill(f"{name}.weight", table.weight, value)
+        rows, columns = table.weight.shape
+        if stored(f"{name}.weight").dtype == torch.uint8:
+            codes = shaped(f"{name}.weight", rows, columns // BLOCK, BLOCK // 2)
+            value = block_values(codes, shaped(f"{name}.weight{SCALE_SUFFIX}", rows, columns // BLOCK, 1))
+        else:
+            value = shaped(f"{name}.weight", rows, columns).float() * shaped(f"{name}.weight{SCALE_SUFFIX}", rows, 1)
+        table.weight.copy_(value)
     inside = _module_parameters(model)
     for name, parameter in model.named_parameters():
         if name not in inside:
-            fill(name, parameter, stored(name))
+            parameter.copy_(shaped(name, *parameter.shape))
     return model.eval()
 
 

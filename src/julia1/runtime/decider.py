@@ -206,7 +206,7 @@ class Decider:
 
     def warm_up(self) -> None:
         """Answer made-up questions of a few lengths, so that the engine's buffers exist before the first request."""
-        question = {"warm up": YesNo("Is this a warm-up?")}
+        question = {"warm up": Choice(None, ["a", "b"])}
         for words in (4, 40):
             self.decide("warm up " * words, question)
 

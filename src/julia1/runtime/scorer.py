@@ -22,6 +22,7 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 
+from julia1.errors import EngineError
 from julia1.runtime.engines import Engine
 from julia1.text.options import PADDING, TRUNK, Row
 
@@ -30,6 +31,10 @@ OPTION_VECTORS, CONTEXT_LEAVES = "option_vectors", "context_leaves"
 CONTEXT_KEYS, CONTEXT_VALUES = "context_keys.{}", "context_values.{}"
 TEXT_BATCH_TOKENS = 1024
 """Padded tokens of option text in one engine call at most."""
+
+CONTEXT_STEP = 16
+"""The context of a batch is padded to a multiple of this, the width of a vector register: a row's own tokens, which
+come after it, then keep their places in the lanes that a softmax is added up in, and no answer moves by a bit."""
 
 FloatArray = npt.NDArray[np.float32]
 Text = tuple[int, ...]
@@ -62,6 +67,11 @@ class OptionScorer:
         self._engine = engine
         self._pad = pad
         self._memory = _TextMemory(memory_tokens)
+        if OPTION_VECTORS not in engine.inputs:
+            raise EngineError(
+                f"the graph has no input {OPTION_VECTORS!r}: the bundle was made by another version of julia1, export "
+                "it again"
+            )
         self._width = int(engine.inputs[OPTION_VECTORS][2])
         self._layers = sum(name.startswith("context_keys.") for name in engine.inputs)
         self._context_inputs = [n.format(i) for i in range(self._layers) for n in (CONTEXT_KEYS, CONTEXT_VALUES)]
@@ -76,6 +86,7 @@ class OptionScorer:
         feeds = self._blank(len(rows), max(lengths), options)
         contexts = [[read[text] for text in row.texts] for row in rows]
         longest = max(sum(item.context.shape[1] for item in context) for context in contexts)
+        longest = -(-longest // CONTEXT_STEP) * CONTEXT_STEP
         kept = np.zeros((2 * self._layers, len(rows), longest, self._width), np.float32)
         leaves = np.zeros((len(rows), longest), np.int64)
         for i, (row, stem, length) in enumerate(zip(rows, stems, lengths, strict=True)):

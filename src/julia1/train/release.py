@@ -12,14 +12,17 @@ import onnx
 import torch
 
 from julia1.bundle import Bundle, BundleWriter, Calibration, EncodingSettings, FileEntry, Manifest, Variant
+from julia1.errors import TooLongError
 from julia1.export import (
     Parity,
     SharedWeights,
     input_scales,
     measure_parity,
     option_graph,
+    require_known,
     require_parity,
 )
+from julia1.model.backbone import backbone_config
 from julia1.model.option_model import OptionModel
 from julia1.model.weights import load_weights, round_weights, save_weights
 from julia1.runtime.calibration import UNCALIBRATED
@@ -62,8 +65,8 @@ def release(
         VerificationError: the fp32 graph departs from PyTorch by 1e-4 or more.
         BundleError: ``target`` cannot be written.
     """
-    examples = calibration_examples(recipe, data)
     encoding = OptionsEncoding(TextTokenizer.from_file(tokenizer_file), recipe.limits)
+    examples = _within_budgets(calibration_examples(recipe, data), encoding)
     scales = input_scales(model.eval(), scale_batches(encoding, examples))
     round_weights(model, scales)
     with BundleWriter(target, replace=replace_old) as writer:
@@ -101,7 +104,12 @@ def release(
 def train_and_release(
     recipe: Recipe, data: Path, backbone: Path, output: Path, version: str, report: Report | None = None
 ) -> Release:
-    """The whole way from a recipe to a bundle: train (or take up) the run in ``output``, write ``output/bundle``."""
+    """The whole way from a recipe to a bundle: train (or take up) the run in ``output``, write ``output/bundle``.
+
+    Raises:
+        VerificationError: before training, when no graph is known for the backbone.
+    """
+    require_known(backbone_config(backbone))
     model = train_open_decisions(recipe, data, backbone, output, report)
     return release(model, output / "tokenizer.json", recipe, data, output / "bundle", version, replace_old=True)
 
@@ -146,6 +154,18 @@ def parity_batches(encoding: OptionsEncoding, examples: Sequence[Example]) -> It
     yield rows[:1]
     for start in range(0, len(rows), 8):
         yield rows[start : start + 8]
+
+
+def _within_budgets(examples: Sequence[Example], encoding: OptionsEncoding) -> list[Example]:
+    """The examples whose questions and options fit, as in training."""
+    kept = []
+    for example in examples:
+        try:
+            encoding.encode(example.state, {str(i): question for i, (question, _) in enumerate(example.questions)})
+        except TooLongError:
+            continue
+        kept.append(example)
+    return kept
 
 
 def _spread_rows(encoding: OptionsEncoding, examples: Sequence[Example], number: int) -> list[Row]:
