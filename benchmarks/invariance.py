@@ -169,6 +169,9 @@ def batch(decider: Decider, bundle: Bundle, args: Namespace) -> dict[str, Compar
         moved = rng.sample(range(len(texts)), len(texts))
         for subset in (moved[start : start + size] for start in range(0, len(moved), size)):
             comparison.add_all([alone[i] for i in subset], decider.decide_many([texts[i] for i in subset], QUESTIONS))
+    requests = draw_requests(args.data, args.rows)
+    comparison = found[f"{len(requests):,} requests of their own, together"] = Comparison()
+    comparison.add_all([decider.decide(*request) for request in requests], decider.decide_requests(requests))
     return found
 
 

@@ -91,4 +91,4 @@ def tree_visibility(branches: Tensor, leaves: Tensor) -> Tensor:
     viewer_leaf, seen_leaf = leaves.unsqueeze(2), leaves.unsqueeze(1)
     sees_stem = (viewer_leaf >= 0) & ((seen_branch == TRUNK) | (seen_branch == viewer_branch))
     sees_leaf = (viewer_leaf.abs() == seen_leaf.abs()) & ((seen_leaf < 0) | (viewer_leaf > 0))
-    return ((seen_leaf == 0) & sees_stem) | sees_leaf  # ONNX Runtime has no Where of booleans
+    return ((seen_leaf == 0) & sees_stem) | sees_leaf

@@ -65,6 +65,7 @@ def load(
 
     Raises:
         BundleError: the bundle is missing, damaged or of another format.
+        InputError: there is no variant of that name, or a number makes no sense.
         EngineError: nothing in it runs on this machine.
     """
     opened = Bundle.open(bundle if bundle is not None else settings.model_path())
@@ -122,7 +123,7 @@ class Decider:
         strict: bool = False,
         abstain_below: float | None = None,
     ) -> dict[str, Answer]:
-        """Answer every question about one state, in one pass of the encoder where they fit.
+        """Answer every question about one state, in one row of the encoder where they fit.
 
         Args:
             state: text, or an object or list that is rendered to text.
@@ -148,8 +149,8 @@ class Decider:
     ) -> list[dict[str, Answer]]:
         """Answer the same questions about many states; results in the order of ``states``.
 
-        Rows are sorted by length and batched under ``batch_tokens`` padded tokens. An answer never depends on what it
-        was batched with. Arguments and errors are those of ``decide``.
+        Rows are sorted by length and batched under ``batch_tokens`` padded tokens (and a bound on option text). An
+        answer never depends on what it was batched with. Arguments and errors are those of ``decide``.
         """
         if isinstance(states, (str, bytes, Mapping)):
             raise InputError(f"states must be a list of states, got one {type(states).__name__}: use decide for one")

@@ -12,7 +12,7 @@ What sees what:
 
 Nothing sees a sibling, and siblings take the same positions, so the order of options and of questions cannot matter,
 and leaves can be spread over several rows ("passes") without changing a score. The score of an option is read at its
-[MASK] and from the likeness of its text to the trunk.
+[MASK], from its text and from the trunk.
 
 Token budgets are fixed numbers, not shares of what is left: how much of a state is read never depends on which other
 questions are asked with it.
@@ -91,7 +91,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Encoded:
-    """A padded batch of rows, named as the inputs of an exported graph; all int64.
+    """A padded batch of rows, as ``OptionModel`` reads it; all int64.
 
     Attributes:
         input_ids, position_ids, branches, leaves: ``[rows, tokens]``; padding has branch -1.

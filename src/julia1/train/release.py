@@ -58,7 +58,7 @@ def release(
 ) -> Release:
     """Write the bundle of a trained model.
 
-    The model is rounded to its 8-bit grid in place first; parity is measured against that model, and temperatures are
+    The model is rounded to its low-bit grid in place first; parity is measured against that model, and temperatures are
     fitted with the int8 graph, the one that serves.
 
     Raises:
