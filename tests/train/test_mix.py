@@ -10,6 +10,7 @@ import pytest
 
 from julia1 import InputError
 from julia1.train import Mix, Recipe
+from julia1.train import mix as mix_module
 from julia1.train.recipe import Source
 from julia1.train.sources import read_set, text_key
 
@@ -87,7 +88,7 @@ def test_a_missing_set_is_named(data: Path, make_recipe: MakeRecipe) -> None:
 def test_a_view_that_fits_no_row_is_an_error_and_no_endless_loop(
     data: Path, make_recipe: MakeRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("julia1.train.mix.MOST_FRUITLESS", 50)
+    monkeypatch.setattr(mix_module, "MOST_FRUITLESS", 50)
     recipe = make_recipe(sources=[Source("intents", "area", 1, areas={"nothing": ["zzz"]})])
     with pytest.raises(InputError, match="50 rows in a row gave no question, the last of intents by the view 'area'"):
         Mix(recipe, data).draw(0, 3)

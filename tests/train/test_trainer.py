@@ -41,7 +41,8 @@ def training_row(
     tokens = np.zeros(length, np.int64)
     slots = [(q, o) for q, size in enumerate(sizes or [2]) for o in range(size)]
     order = order or list(range(len(slots)))
-    row = Row(tokens, tokens, tokens, tokens, np.zeros(len(slots), np.int64), tuple(slots[i] for i in order))
+    markers = np.zeros(len(slots), np.int64)
+    row = Row(tokens, tokens, tokens, tokens, markers, tuple(slots[i] for i in order), ((0,),) * len(slots))
     wanted = targets or [1.0] * len(slots)
     return TrainingRow(row, [wanted[i] for i in order])
 
