@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from julia1 import Answer, Choice, ChoiceAnswer, Decider, Score, ScoreAnswer, YesNo, YesNoAnswer, load
 from julia1.bundle import Bundle
+from julia1.cli.app import main
 from julia1.questions import Question
 from julia1.runtime import probe
 from julia1.runtime.variants import missing_needs
@@ -25,10 +27,6 @@ CLOSE_CALL = 0.02
 """Two options whose probabilities differ by less may trade places when the arithmetic changes."""
 
 pytestmark = pytest.mark.skipif(not (FOLDER / "bundle.json").is_file(), reason=f"the bundled model is not at {FOLDER}")
-
-WEAK_YES_NO = pytest.mark.xfail(
-    strict=False, reason="this model does not read the instructions of yes/no questions yet: docs/dev/progress.md"
-)
 
 
 def rows() -> list[dict[str, Any]]:
@@ -141,7 +139,6 @@ def test_obvious_choices_are_right(model: Decider, state: str, question: Choice,
     assert answer.choice == expected, answer.probabilities
 
 
-@WEAK_YES_NO
 @pytest.mark.parametrize(
     ("state", "question", "expected"),
     [
@@ -157,13 +154,26 @@ def test_obvious_yes_no_questions_are_right(model: Decider, state: str, question
     assert answer.yes is expected, answer.probability
 
 
-@WEAK_YES_NO
 def test_the_question_decides_what_yes_means(model: Decider) -> None:
     text = "I love this phone, it works great and looks beautiful"
     answers = model.decide(text, {"good": YesNo("Is this positive?"), "bad": YesNo("Is this negative?")})
     assert isinstance(answers["good"], YesNoAnswer)
     assert isinstance(answers["bad"], YesNoAnswer)
     assert answers["good"].probability > answers["bad"].probability + 0.2
+
+
+@pytest.mark.parametrize("readme", ["README.md", "README.zh.md"])
+def test_the_first_line_of_the_readme_decides_rightly(
+    readme: str, model: Decider, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (Path(__file__).resolve().parents[2] / readme).read_text(encoding="utf-8")
+    line = next(line for line in text.split("\n") if "julia1 decide" in line)
+    monkeypatch.setenv("JULIA1_VARIANT", model.variant.name)
+    assert main([*shlex.split(line.partition("julia1 ")[2]), "--json"]) == 0
+    answers = json.loads(capsys.readouterr().out)["answers"]
+    assert answers["choice"]["choice"] == "billing"
+    assert answers["yesno"]["yes"]
+    assert answers["score"]["level"] == 1
 
 
 def test_an_angry_text_scores_above_a_calm_one(model: Decider) -> None:
