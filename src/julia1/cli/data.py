@@ -1,0 +1,224 @@
+"""``julia1 data``: check, split and clean labelled rows. Needs the extra ``train``."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from julia1 import settings
+from julia1.cli.flags import Commands, add_json, fraction, positive
+from julia1.cli.printing import count, print_json
+from julia1.errors import InputError, MissingExtraError, VerificationError
+
+
+def add_to(commands: Commands) -> None:
+    """Add the command and its parts."""
+    parser = commands.add_parser(
+        "data",
+        help="check, split and clean labelled rows",
+        description="Check, split and clean labelled rows (JSON lines, CSV or Parquet). Needs the extra train.",
+    )
+    parser.set_defaults(parser=parser)
+    parts = parser.add_subparsers(metavar="PART", dest="part", required=True)
+    check = _part(parts, "check", run_check, "report on labels, balance, lengths, duplicates and leaks")
+    check.add_argument(
+        "--validation", metavar="FILE", type=Path, help="validation rows: looked at for leaks and labels"
+    )
+    check.add_argument("--test", metavar="FILE", type=Path, help="test rows: the same")
+    check.add_argument("--html", metavar="FILE", type=Path, help="write the report as a page too")
+    check.add_argument(
+        "--bundle", metavar="BUNDLE", type=Path, help="whose tokenizer and limit count (default: the bundled model's)"
+    )
+    check.add_argument("--fast", action="store_true", help="no near duplicates, no doubtful labels")
+    split = _part(parts, "split", run_split, "cut rows into train.jsonl, val.jsonl and test.jsonl")
+    split.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="where the three files go")
+    split.add_argument(
+        "--shares", metavar="A:B:C", type=_shares, default=(8.0, 1.0, 1.0), help="train:val:test (default: 8:1:1)"
+    )
+    split.add_argument("--seed", type=positive, default=1, metavar="N", help="another seed gives another split")
+    split.add_argument(
+        "--near",
+        type=fraction,
+        default=None,
+        metavar="X",
+        help="likeness of near duplicates (default: 0.8; 1 for equal texts only)",
+    )
+    clean = _part(parts, "clean", run_clean, "take markup, invisible characters, repeated blanks and repeated rows out")
+    clean.add_argument("-o", "--output", metavar="FILE", type=Path, required=True, help="a .jsonl file")
+    clean.add_argument(
+        "--keep-duplicates", action="store_true", help="keep rows that stand twice with the same answers"
+    )
+
+
+def run_check(arguments: argparse.Namespace) -> int:
+    """Print the report; raises ``VerificationError`` when something must be mended."""
+    with _Extra():
+        from julia1.train.data.checks import NEAR, check_data
+        from julia1.train.data.report import report_html, report_lines
+        from julia1.train.data.rows import read_rows
+
+        columns = _columns(arguments)
+        named = {"validation": arguments.validation, "test": arguments.test}
+        others = {name: read_rows([path], columns) for name, path in named.items() if path is not None}
+        count_tokens, limit = _tokenizer(arguments.bundle)
+        report = check_data(
+            read_rows(arguments.files, columns),
+            others,
+            count_tokens=count_tokens,
+            limit=limit,
+            near=None if arguments.fast else NEAR,
+            suspicious=not arguments.fast,
+        )
+    if arguments.html is not None:
+        _write_text(arguments.html, report_html(report, f"Data report: {', '.join(p.name for p in arguments.files)}"))
+    if arguments.json:
+        print_json(report.to_dict())
+    else:
+        print(*report_lines(report), sep="\n")
+    if report.problems:
+        raise VerificationError(f"{count(len(report.problems), 'problem')} to mend; the first: {report.problems[0]}")
+    return 0
+
+
+def run_split(arguments: argparse.Namespace) -> int:
+    """Write the three files; those with no share are not written."""
+    from julia1.train.data.rows import read_rows, write_rows
+
+    data = read_rows(arguments.files, _columns(arguments))
+    if arguments.output.exists() and not arguments.output.is_dir():
+        raise InputError(f"--output {arguments.output} is not a folder")
+    with _Extra():
+        from julia1.train.data.duplicates import NEAR
+        from julia1.train.data.splitting import SPLITS, split_rows
+
+        near = NEAR if arguments.near is None else None if arguments.near == 1 else arguments.near
+        split = split_rows(data.rows, arguments.shares, arguments.seed, near)
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    sizes = {}
+    for name in SPLITS:
+        chosen = getattr(split, name)
+        sizes[name] = len(chosen)
+        if chosen:
+            write_rows(arguments.output / f"{name}.jsonl", [data.rows[i].data for i in chosen])
+    if arguments.json:
+        print_json({"folder": str(arguments.output), **sizes, "left_out": len(split.left_out)})
+    else:
+        print(f"{arguments.output}: " + ", ".join(f"{name} {number:,}" for name, number in sizes.items()))
+        if split.left_out:
+            print(f"{count(len(split.left_out), 'augmented row')} left out: what they were made from is evaluated on")
+    return 0
+
+
+def run_clean(arguments: argparse.Namespace) -> int:
+    """Write the cleaned rows."""
+    from julia1.train.data.cleaning import clean_text
+    from julia1.train.data.rows import read_rows, write_rows
+    from julia1.train.sources import text_key
+
+    if arguments.output.suffix.lower() != ".jsonl":
+        raise InputError(f"--output {arguments.output}: cleaned rows are JSON lines, name the file .jsonl")
+    columns = _columns(arguments)
+    data = read_rows(arguments.files, columns)
+    done: Counter[str] = Counter()
+    seen: set[tuple[str, str]] = set()
+    kept: list[dict[str, Any]] = []
+    for row in data.rows:
+        cleaned = {
+            name: clean_text(value)
+            if name in ("text", "state", "text_b", columns.text) and isinstance(value, str)
+            else value
+            for name, value in row.data.items()
+        }
+        done["changed"] += cleaned != row.data
+        text = next((cleaned[n] for n in (columns.text, "text", "state") if n in cleaned), "")
+        if isinstance(text, str) and not text:
+            done["emptied"] += 1
+            continue
+        key = (text_key(str(text)) or str(text), repr(sorted(row.answers.items(), key=lambda item: item[0])))
+        if key in seen and not arguments.keep_duplicates:
+            done["repeated"] += 1
+            continue
+        seen.add(key)
+        kept.append(cleaned)
+    if not kept:
+        raise InputError("nothing is left after cleaning: every text was markup or blank")
+    write_rows(arguments.output, kept)
+    figures = {"rows": len(kept), **{name: done[name] for name in ("changed", "emptied", "repeated")}}
+    if arguments.json:
+        print_json({"file": str(arguments.output), **figures})
+    else:
+        print(
+            f"{arguments.output}: {count(len(kept), 'row')}; {done['changed']:,} texts changed, "
+            f"{done['emptied']:,} rows without text and {done['repeated']:,} repeated rows left out"
+        )
+    return 0
+
+
+class _Extra:
+    """Answers a missing library with the line that installs it."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ModuleNotFoundError):
+            package = (error.name or "").partition(".")[0]
+            if package != "julia1":
+                raise MissingExtraError(package, "train") from None
+
+
+def _part(parts: Any, name: str, run: Callable[[argparse.Namespace], int], help_text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = parts.add_parser(name, help=help_text, description=f"{help_text.capitalize()}.")
+    parser.set_defaults(run=run, parser=parser)
+    parser.add_argument("files", nargs="+", metavar="FILE", type=Path, help=".jsonl, .csv, .tsv or .parquet")
+    parser.add_argument("--text", metavar="FIELD", help="field with the text (default: text or state)")
+    parser.add_argument(
+        "--answers",
+        metavar="A,B",
+        type=_names,
+        default=(),
+        help="fields with answers (default: label, labels, score, targets, answers)",
+    )
+    parser.add_argument("--features", metavar="A,B", type=_names, default=(), help="fields with structured features")
+    add_json(parser)
+    return parser
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _shares(text: str) -> tuple[float, float, float]:
+    try:
+        first, second, third = (float(part) for part in text.split(":"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not three numbers such as 8:1:1") from None
+    if min(first, second, third) < 0 or not first or not math.isfinite(first + second + third):
+        raise argparse.ArgumentTypeError(f"{text!r}: shares are numbers of at least 0, and train needs one")
+    return first, second, third
+
+
+def _columns(arguments: argparse.Namespace) -> Any:
+    from julia1.train.data.rows import Columns
+
+    return Columns(text=arguments.text, answers=arguments.answers, features=arguments.features)
+
+
+def _tokenizer(path: Path | None) -> tuple[Callable[[Sequence[str]], list[int]], int]:
+    """Counts tokens as a bundle does, and how many of a text it reads."""
+    from julia1.bundle import Bundle
+    from julia1.text.tokenizer import TextTokenizer
+
+    opened = Bundle.open(path or settings.model_path())
+    tokenizer = TextTokenizer.from_file(opened.path(opened.manifest.tokenizer))
+    return lambda texts: [len(ids) for ids in tokenizer.ids(texts)], opened.manifest.encoding.state_tokens - 2
+
+
+def _write_text(path: Path, text: str) -> None:
+    temporary = path.with_name(f"{path.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)

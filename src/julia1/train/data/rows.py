@@ -1,0 +1,343 @@
+"""Labelled rows from JSON lines, CSV or Parquet. Every mistake is one error that names file and line.
+
+A row holds a text (``text`` or ``state``), answers, and optionally structured features:
+
+    {"text": "I was charged twice", "label": "billing"}                  one label
+    {"text": "...", "labels": ["billing", "complaint"]}                  several labels, perhaps none
+    {"text": "...", "score": 2.5}                                        a number
+    {"text": "...", "targets": {"billing": 0.8, "shipping": 0.2}}        a soft label
+    {"text": "...", "answers": {"team": "billing", "urgent": true}}      several questions
+
+Further fields that mean something: ``lang`` (a language code), ``group`` (rows with the same group stay in one split)
+and ``augmented`` (true for a row that was translated or made up: it is never evaluated on).
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from julia1.content import render, shown
+from julia1.errors import InputError, MissingExtraError
+
+Kind = Literal["choice", "labels", "yesno", "score", "soft"]
+Answer = str | bool | float | tuple[str, ...] | Mapping[str, float]
+
+TEXT_FIELDS = ("text", "state")
+ANSWER_FIELDS = ("label", "labels", "score", "targets")
+LIST_SEPARATOR = "|"
+"""Between the labels of one cell in a CSV file."""
+MAX_LABELS = 10_000
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which fields of a row are what.
+
+    Attributes:
+        text: the field with the text; ``text`` or ``state`` when ``None``.
+        answers: fields that hold answers; ``label``, ``labels``, ``score``, ``targets`` and the object ``answers`` when
+            empty.
+        features: fields with structured features: numbers, or text for a category; may be missing in a row.
+        language, group, augmented: names of these fields.
+    """
+
+    text: str | None = None
+    answers: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    language: str = "lang"
+    group: str = "group"
+    augmented: str = "augmented"
+
+
+@dataclass(frozen=True)
+class DataRow:
+    """One labelled row.
+
+    Attributes:
+        place: ``file:line``.
+        text: the text as a model reads it.
+        answers: by question; a missing one is not there.
+        features: by name; ``None`` where the row has none.
+        language: its language code, '' when it says none.
+        group: rows with the same group belong together, '' for a row on its own.
+        augmented: made from another row.
+        data: the row as it was read.
+    """
+
+    place: str
+    text: str
+    answers: Mapping[str, Answer]
+    features: Mapping[str, float | str | None]
+    language: str
+    group: str
+    augmented: bool
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Head:
+    """What is asked of every row under one name.
+
+    Attributes:
+        name: the question's name.
+        kind: how it is answered.
+        labels: every label seen, sorted; empty for a score and a yes/no question.
+    """
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+
+
+@dataclass
+class DataSet:
+    """Rows with what is asked of them."""
+
+    rows: list[DataRow] = field(default_factory=list)
+    heads: dict[str, Head] = field(default_factory=dict)
+
+
+def read_rows(paths: Sequence[Path], columns: Columns | None = None) -> DataSet:
+    """Read files of one schema.
+
+    Raises:
+        InputError: a file that cannot be read, a bad row, a row without text or answers, answers of mixed types, or a
+            set without rows; named with file and line.
+    """
+    columns = columns or Columns()
+    rows = [_row(place, data, columns) for path in paths for place, data in _records(path, columns)]
+    if not rows:
+        raise InputError(f"{', '.join(map(str, paths))}: no rows")
+    return DataSet(rows, find_heads(rows))
+
+
+def find_heads(rows: Iterable[DataRow]) -> dict[str, Head]:
+    """The questions of the rows, each with its kind and labels.
+
+    Raises:
+        InputError: a question that is answered with values of different types, or has too many labels.
+    """
+    first: dict[str, tuple[Kind, DataRow]] = {}
+    labels: dict[str, set[str]] = {}
+    for row in rows:
+        for name, answer in row.answers.items():
+            kind = kind_of(answer)
+            known, example = first.setdefault(name, (kind, row))
+            if kind != known:
+                raise InputError(
+                    f"{name!r} is answered with mixed types: {shown(example.answers[name])} at {example.place}, "
+                    f"{shown(answer)} at {row.place}: give every row the same type"
+                )
+            labels.setdefault(name, set()).update(labels_of(answer))
+    for name, found in labels.items():
+        if len(found) > MAX_LABELS:
+            raise InputError(
+                f"{name!r} has {len(found):,} labels, {MAX_LABELS:,} are taken at most: is this a label, or a text?"
+            )
+    return {name: Head(name, kind, tuple(sorted(labels[name]))) for name, (kind, _) in first.items()}
+
+
+def kind_of(answer: Answer) -> Kind:
+    """How an answer of this type is asked for."""
+    if isinstance(answer, bool):
+        return "yesno"
+    if isinstance(answer, str):
+        return "choice"
+    if isinstance(answer, (int, float)):
+        return "score"
+    return "labels" if isinstance(answer, tuple) else "soft"
+
+
+def labels_of(answer: Answer) -> tuple[str, ...]:
+    """The labels that an answer names."""
+    if isinstance(answer, str):
+        return (answer,)
+    if isinstance(answer, tuple):
+        return answer
+    return tuple(answer) if isinstance(answer, Mapping) else ()
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write JSON lines under a temporary name, then give the file its own."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8", newline="\n") as file:
+        for row in rows:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    temporary.replace(path)
+
+
+def _records(path: Path, columns: Columns) -> Iterator[tuple[str, dict[str, Any]]]:
+    """``file:line`` and the fields of each record."""
+    if not path.is_file():
+        raise InputError(f"there is no data file {path}")
+    kind = path.suffix.lower()
+    if kind in (".jsonl", ".ndjson", ".json"):
+        yield from _json_records(path)
+    elif kind in (".csv", ".tsv"):
+        yield from _csv_records(path, columns, "\t" if kind == ".tsv" else ",")
+    elif kind == ".parquet":
+        yield from _parquet_records(path)
+    else:
+        raise InputError(f"{path}: a data file ends in .jsonl, .csv, .tsv or .parquet, not {kind or 'nothing'!r}")
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise InputError(f"{path}:{line}: not UTF-8: save the file as UTF-8") from None
+
+
+def _json_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    # split("\n") and not splitlines(): U+2028 inside a JSON string is no line end
+    for number, line in enumerate(_text_of(path).split("\n"), start=1):
+        if not line.strip():
+            continue
+        place = f"{path}:{number}"
+        try:
+            data = json.loads(line)
+        except ValueError as error:
+            raise InputError(f"{place}: not JSON: {error}") from None
+        if not isinstance(data, dict):
+            raise InputError(f"{place}: a row must be a JSON object, not {shown(data)}")
+        yield place, data
+
+
+def _csv_records(path: Path, columns: Columns, delimiter: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    reader = csv.DictReader(io.StringIO(_text_of(path), newline=""), delimiter=delimiter, strict=True)
+    start = 2
+    try:
+        for record in reader:
+            place, start = f"{path}:{start}", reader.line_num + 1
+            if None in record or None in record.values():
+                raise InputError(f"{place}: the row has another number of cells than the header")
+            yield place, {name: value for name, cell in record.items() if (value := _cell(name, cell)) is not None}
+    except csv.Error as error:
+        raise InputError(f"{path}:{reader.line_num}: not CSV: {error}") from None
+
+
+def _cell(name: str, cell: str) -> Any:
+    """What a CSV cell means: an empty one is missing, lists and numbers are told by the field's name."""
+    if not cell.strip():
+        return [] if name == "labels" else None
+    if name == "labels":
+        return [part.strip() for part in cell.split(LIST_SEPARATOR)]
+    if name == "score":
+        try:
+            return float(cell)
+        except ValueError:
+            return cell
+    if name == "augmented":
+        return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(cell.lower(), cell)
+    return cell
+
+
+def _parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise MissingExtraError("pyarrow", "train") from None
+    try:
+        table = pyarrow.parquet.read_table(path)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise InputError(f"{path} is not a Parquet file: {error}") from None
+    for number, record in enumerate(table.to_pylist(), start=1):
+        yield f"{path}:{number}", {name: value for name, value in record.items() if value is not None}
+
+
+def _row(place: str, data: dict[str, Any], columns: Columns) -> DataRow:
+    text = render(data[_text_field(place, data, columns)], f"{place}: the text")
+    if not text.strip():
+        raise InputError(f"{place}: the text is empty")
+    answers = {name: _answer(place, name, value) for name, value in _answer_fields(place, data, columns).items()}
+    augmented = data.get(columns.augmented, False)
+    if not isinstance(augmented, bool):
+        raise InputError(f"{place}: {columns.augmented!r} is {shown(augmented)}: give true or false")
+    group = data.get(columns.group)
+    return DataRow(
+        place=place,
+        text=text,
+        answers=answers,
+        features={name: _feature(place, name, data.get(name)) for name in columns.features},
+        language=str(data.get(columns.language) or ""),
+        group="" if group is None else f"{data.get('subset', '')}/{group}",
+        augmented=augmented,
+        data=data,
+    )
+
+
+def _text_field(place: str, data: Mapping[str, Any], columns: Columns) -> str:
+    wanted = TEXT_FIELDS if columns.text is None else (columns.text,)
+    for name in wanted:
+        if name in data:
+            return name
+    near = difflib.get_close_matches(wanted[0], list(data), 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(map(repr, data)) or 'nothing'}"
+    raise InputError(f"{place}: no field {' or '.join(map(repr, wanted))}; {hint:.200}")
+
+
+def _answer_fields(place: str, data: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
+    """Question to its answer as it stands in the row."""
+    found = {name: data[name] for name in columns.answers or ANSWER_FIELDS if data.get(name) is not None}
+    several = data.get("answers") if not columns.answers else None
+    if several is not None:
+        if not isinstance(several, dict):
+            raise InputError(f"{place}: 'answers' must map questions to answers, it is {shown(several)}")
+        found.update((str(name), value) for name, value in several.items() if value is not None)
+    if not found:
+        wanted = ", ".join(map(repr, columns.answers or (*ANSWER_FIELDS, "answers")))
+        raise InputError(f"{place}: no answer: the row has none of {wanted}")
+    return found
+
+
+def _answer(place: str, name: str, value: Any) -> Answer:
+    where = f"{place}: {name!r}"
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _label(where, value)
+    if isinstance(value, (int, float)):
+        if not math.isfinite(value):
+            raise InputError(f"{where} is {value}: a score must be a finite number")
+        return float(value)
+    if isinstance(value, (list, tuple)):
+        labels = tuple(_label(where, label) for label in value)
+        if len(set(labels)) < len(labels):
+            raise InputError(f"{where} names a label twice: {list(labels)}")
+        return labels
+    if isinstance(value, dict) and value:
+        return {_label(where, label): _share(where, label, share) for label, share in value.items()}
+    raise InputError(f"{where} is {shown(value)}: an answer is a label, a list of labels, a number, or true or false")
+
+
+def _label(where: str, label: Any) -> str:
+    if not isinstance(label, str):
+        raise InputError(f"{where} has a label that is no text: {shown(label)}")
+    cleaned = " ".join(label.split())
+    if not cleaned:
+        raise InputError(f"{where} has a blank label")
+    return cleaned
+
+
+def _share(where: str, label: str, share: Any) -> float:
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not (math.isfinite(share) and share >= 0):
+        raise InputError(f"{where} gives {label!r} the probability {shown(share)}: it must be a number of at least 0")
+    return float(share)
+
+
+def _feature(place: str, name: str, value: Any) -> float | str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, (bool, int, float)):
+        return None if math.isnan(value) else float(value)
+    raise InputError(f"{place}: the feature {name!r} is {shown(value)}: give a number or a text")

@@ -1,0 +1,139 @@
+"""Reading labelled rows: formats, types of answers, and one clear error for each mistake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from julia1 import InputError
+from julia1.train.data.rows import Columns, read_rows, write_rows
+
+
+def written(folder: Path, *rows: Any, name: str = "rows.jsonl") -> Path:
+    path = folder / name
+    lines = [row if isinstance(row, str) else json.dumps(row, ensure_ascii=False) for row in rows]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_every_type_of_answer_is_told_by_its_value(tmp_path: Path) -> None:
+    data = read_rows(
+        [
+            written(
+                tmp_path,
+                {"text": "a", "answers": {"team": "billing", "tags": [], "late": True, "stars": 4, "soft": {"x": 0.2}}},
+                {"text": "b", "answers": {"team": "shipping", "tags": ["x", "y"], "late": False, "stars": 2.5}},
+            )
+        ]
+    )
+    kinds = {name: head.kind for name, head in data.heads.items()}
+    assert kinds == {"team": "choice", "tags": "labels", "late": "yesno", "stars": "score", "soft": "soft"}
+    assert data.heads["team"].labels == ("billing", "shipping")
+    assert data.heads["tags"].labels == ("x", "y")
+    assert data.rows[1].answers["stars"] == 2.5
+
+
+def test_plain_fields_are_questions_of_their_own_name(tmp_path: Path) -> None:
+    data = read_rows([written(tmp_path, {"state": {"order": {"total": 3}}, "label": "  big   order ", "lang": "de"})])
+    assert data.rows[0].text == "order.total: 3"
+    assert data.rows[0].answers == {"label": "big order"}
+    assert (data.rows[0].language, data.rows[0].place) == ("de", f"{tmp_path / 'rows.jsonl'}:1")
+
+
+def test_columns_of_other_names_are_taken_when_named(tmp_path: Path) -> None:
+    columns = Columns(text="message", answers=("team",), features=("age", "plan"))
+    rows = [{"message": "a", "team": "x", "age": 3}, {"message": "b", "team": "y", "plan": "gold", "age": float("nan")}]
+    data = read_rows([written(tmp_path, *rows)], columns)
+    assert [row.features for row in data.rows] == [{"age": 3.0, "plan": None}, {"age": None, "plan": "gold"}]
+
+
+def test_csv_reads_quotes_line_breaks_and_lists(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text('text,labels,score\n"a, ""quoted""\nsecond line",x|y,3\nb,,\n', encoding="utf-8-sig")
+    data = read_rows([path])
+    assert data.rows[0].text == 'a, "quoted"\nsecond line'
+    assert data.rows[0].answers == {"labels": ("x", "y"), "score": 3.0}
+    assert data.rows[1].answers == {"labels": ()}
+    assert [row.place for row in data.rows] == [f"{path}:2", f"{path}:4"]
+
+
+def test_parquet_reads_like_json_lines(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(pyarrow.table({"text": ["a", "b"], "labels": [["x"], []], "score": [1.0, None]}), path)
+    assert [dict(row.answers) for row in read_rows([path]).rows] == [{"labels": ("x",), "score": 1.0}, {"labels": ()}]
+
+
+def test_a_line_separator_inside_a_text_ends_no_line(tmp_path: Path) -> None:
+    assert len(read_rows([written(tmp_path, '{"text": "a\u2028b", "label": "x"}')]).rows) == 1
+
+
+GOOD = {"text": "a", "label": "x"}
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ('{"text": "a", "label"', "rows.jsonl:2: not JSON"),
+        ("[1]", "rows.jsonl:2: a row must be a JSON object"),
+        ({"txet": "a", "label": "x"}, "rows.jsonl:2: no field 'text' or 'state'; did you mean 'txet'?"),
+        ({"text": "a"}, "rows.jsonl:2: no answer"),
+        ({"text": "a", "lable": "x"}, "rows.jsonl:2: no answer"),
+        ({"text": "a", "label": None}, "rows.jsonl:2: no answer"),
+        ({"text": " \n", "label": "x"}, "rows.jsonl:2: the text is empty"),
+        ({"text": 3, "label": "x"}, "rows.jsonl:2: the text must be text"),
+        ({"text": "a\x00", "label": "x"}, "rows.jsonl:2: the text holds a NUL"),
+        ({"text": "a", "label": " "}, "rows.jsonl:2: 'label' has a blank label"),
+        ({"text": "a", "label": 3}, "'label' is answered with mixed types: 'x' at .*:1, 3.0 at .*:2"),
+        ({"text": "a", "label": ["x"]}, "'label' is answered with mixed types"),
+        ({"text": "a", "label": True}, "'label' is answered with mixed types"),
+        ('{"text": "a", "score": NaN}', "rows.jsonl:2: 'score' is nan: a score must be a finite number"),
+        ('{"text": "a", "score": 1e999}', "rows.jsonl:2: 'score' is inf"),
+        ({"text": "a", "labels": ["x", "x"]}, "rows.jsonl:2: 'labels' names a label twice"),
+        ({"text": "a", "labels": ["x", 3]}, "rows.jsonl:2: 'labels' has a label that is no text: 3"),
+        ({"text": "a", "targets": {"x": -1}}, "rows.jsonl:2: 'targets' gives 'x' the probability -1"),
+        ({"text": "a", "targets": {}}, "rows.jsonl:2: 'targets' is {}"),
+        ({"text": "a", "answers": ["x"]}, "rows.jsonl:2: 'answers' must map questions to answers"),
+        ({"text": "a", "label": "x", "augmented": "maybe"}, "rows.jsonl:2: 'augmented' is 'maybe'"),
+    ],
+)
+def test_a_bad_row_is_named_with_its_line(tmp_path: Path, bad: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_rows([written(tmp_path, GOOD, bad)])
+
+
+def test_text_for_a_label_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("julia1.train.data.rows.MAX_LABELS", 3)
+    with pytest.raises(InputError, match=r"'label' has 4 labels, 3 are taken at most: is this a label, or a text\?"):
+        read_rows([written(tmp_path, *({"text": "a", "label": f"label {i}"} for i in range(4)))])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("none.jsonl", None, "there is no data file"),
+        ("empty.jsonl", b"\n\n", "no rows"),
+        ("rows.xls", b"x", "ends in .jsonl, .csv, .tsv or .parquet"),
+        ("latin.jsonl", b'{"text": "a", "label": "x"}\n{"text": "caf\xe9"}', "latin.jsonl:2: not UTF-8"),
+        ("wide.csv", b"text,label\na,x\nb,y,z\n", "wide.csv:3: the row has another number of cells"),
+        ("short.csv", b"text,label\na\n", "short.csv:2: the row has another number of cells"),
+        ("open.csv", b'text,label\n"a,x\n', "not CSV"),
+    ],
+)
+def test_a_bad_file_is_named(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        read_rows([path])
+
+
+def test_rows_are_written_as_they_were_read(tmp_path: Path) -> None:
+    rows = [{"text": "我\u2028 a", "label": "x", "more": [1]}]
+    write_rows(tmp_path / "out.jsonl", rows)
+    assert [dict(row.data) for row in read_rows([tmp_path / "out.jsonl"]).rows] == rows
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
