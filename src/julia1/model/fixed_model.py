@@ -1,0 +1,181 @@
+"""An encoder with fixed heads: what a model was trained to answer, all heads in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from julia1.errors import InputError
+
+HeadKind = Literal["choice", "labels", "yesno", "score", "value"]
+POOLINGS = ("cls", "mean", "max")
+DEFAULT_POOLING = "cls+mean+max"
+LIKENESS_SCALE = 20.0
+
+
+@dataclass(frozen=True)
+class HeadSpec:
+    """What one head answers.
+
+    Attributes:
+        name: the question's name.
+        kind: ``choice`` (one of the labels), ``labels`` (any of them), ``yesno``, ``score`` (ordered levels) or
+            ``value`` (a number).
+        labels: of a choice or labels head; the levels of a score, lowest first; ``no`` and ``yes``; none for a value.
+        centre, spread: of a value: what its output is multiplied by and added to.
+    """
+
+    name: str
+    kind: HeadKind
+    labels: tuple[str, ...] = ()
+    centre: float = 0.0
+    spread: float = 1.0
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that the head gives."""
+        return max(1, len(self.labels))
+
+
+@dataclass(frozen=True)
+class FeatureSpec:
+    """Structured features beside the text.
+
+    Attributes:
+        numbers: name to its mean and standard deviation in training.
+        categories: name to the values known from training; any other value, and none, are the same to the model.
+    """
+
+    numbers: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.numbers or self.categories)
+
+
+class FixedHead(nn.Module):
+    """A two-layer perceptron over the pooled vectors; heads with named labels add the likeness of text and label.
+
+    The label's vector starts as the encoder's reading of its name, so that a head knows what its labels mean before it
+    has seen a row; it is trained like any weight.
+    """
+
+    def __init__(self, inputs: int, width: int, outputs: int, dropout: float, vectors: Tensor | None = None) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.hidden = nn.Linear(inputs, width)
+        self.out = nn.Linear(width, outputs)
+        self.vectors = None if vectors is None else nn.Parameter(vectors.clone())
+        if self.vectors is not None:
+            self.log_scale = nn.Parameter(torch.tensor([LIKENESS_SCALE]).log())
+            with torch.no_grad():
+                self.out.weight.mul_(0.1)
+
+    def forward(self, pooled: Tensor, mean: Tensor) -> Tensor:
+        """``pooled`` [rows, inputs] and ``mean`` [rows, width] of the text to [rows, outputs]."""
+        found: Tensor = self.out(self.dropout(nn.functional.gelu(self.hidden(self.dropout(pooled)))))
+        if self.vectors is None:
+            return found
+        cosine = nn.functional.normalize(mean, dim=-1) @ nn.functional.normalize(self.vectors, dim=-1).T
+        return found + self.log_scale.exp() * cosine
+
+
+class FeatureEncoder(nn.Module):
+    """Numbers (standardised, with a flag where one is missing) and categories to one vector."""
+
+    def __init__(self, features: FeatureSpec, width: int = 64) -> None:
+        super().__init__()
+        statistics = [features.numbers[name] for name in features.numbers]
+        self.register_buffer("centre", torch.tensor([mean for mean, _ in statistics]))
+        self.register_buffer("spread", torch.tensor([deviation for _, deviation in statistics]))
+        sizes = [len(values) + 1 for values in features.categories.values()]
+        self.tables = nn.ModuleList(nn.Embedding(size, min(16, 2 + size // 2)) for size in sizes)
+        inputs = 2 * len(statistics) + sum(table.embedding_dim for table in self.tables)  # type: ignore[misc]
+        self.mix = nn.Linear(inputs, width)
+
+    def forward(self, numbers: Tensor, categories: Tensor) -> Tensor:
+        """``numbers`` [rows, numbers], NaN where one is missing; ``categories`` [rows, categories], 0 for unknown."""
+        missing = numbers.isnan()
+        standard = torch.where(missing, 0.0, (numbers - self.centre) / self.spread)
+        parts = [standard, missing.to(standard.dtype)]
+        parts += [table(categories[:, i]) for i, table in enumerate(self.tables)]
+        return nn.functional.gelu(self.mix(torch.cat(parts, dim=-1)))
+
+
+class FixedModel(nn.Module):
+    """Encoder, pooling, features and heads.
+
+    Args:
+        encoder: a Hugging Face encoder.
+        heads: what is answered.
+        features: structured features, if there are any.
+        pooling: parts of ``cls``, ``mean`` and ``max`` joined by ``+``.
+        hidden: width of the heads' inner layer; the encoder's width when ``None``.
+        dropout: in the heads.
+        vectors: for choice and labels heads, the encoder's vector of each label, fp32 ``[labels, width]``.
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        heads: Sequence[HeadSpec],
+        features: FeatureSpec | None = None,
+        *,
+        pooling: str = DEFAULT_POOLING,
+        hidden: int | None = None,
+        dropout: float = 0.1,
+        vectors: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        unknown = [part for part in pooling.split("+") if part not in POOLINGS]
+        if unknown:
+            raise InputError(f"pooling: there is no {unknown[0]!r}; known: {', '.join(POOLINGS)}, joined by +")
+        if not heads:
+            raise InputError("a model needs at least one head")
+        self.encoder = encoder
+        config: Any = encoder.config
+        width = int(config.hidden_size)
+        self.pooling = tuple(pooling.split("+"))
+        self.specs = tuple(heads)
+        self.features = FeatureEncoder(features) if features else None
+        inputs = width * len(self.pooling) + (self.features.mix.out_features if self.features is not None else 0)
+        self.heads = nn.ModuleList(
+            FixedHead(inputs, hidden or width, spec.outputs, dropout, (vectors or {}).get(spec.name)) for spec in heads
+        )
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        numbers: Tensor | None = None,
+        categories: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """Head name to its outputs, ``[rows, outputs]``: logits, or for a value the number in units of its spread.
+
+        Args:
+            input_ids, attention_mask: int64 ``[rows, tokens]``; the mask is 1 at tokens and 0 at padding.
+            numbers, categories: see ``FeatureEncoder``; needed when the model has features.
+        """
+        states = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state.float()
+        vectors = pool(states, attention_mask)
+        parts = [vectors[name] for name in self.pooling]
+        if self.features is not None:
+            assert numbers is not None
+            assert categories is not None
+            parts.append(self.features(numbers, categories))
+        pooled = torch.cat(parts, dim=-1)
+        return {spec.name: head(pooled, vectors["mean"]) for spec, head in zip(self.specs, self.heads, strict=True)}
+
+
+def pool(states: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
+    """First token, mean and maximum over the tokens of each row, each ``[rows, width]``."""
+    inside = attention_mask.unsqueeze(-1).to(states.dtype)
+    return {
+        "cls": states[:, 0],
+        "mean": (states * inside).sum(1) / inside.sum(1).clamp_min(1.0),
+        "max": states.masked_fill(inside == 0, torch.finfo(states.dtype).min).amax(1),
+    }
