@@ -137,7 +137,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory, encoding: OptionsEncoding
         with torch.no_grad():
             model.head.score.weight.mul_(6)
         rows = [row for text in made_up_texts(12) for row in encoding.encode(text, {"q": YesNo("Is it late?")})[0]]
-        scales = input_scales(model.eval(), [encoding.collate([row]) for row in rows])
+        scales = input_scales(model.eval(), [encoding.collate([row]).feeds() for row in rows])
         round_weights(model, scales)
         folder = tmp_path_factory.mktemp("exported")
         save_weights(model, folder / "weights.safetensors", scales)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from julia1.answers import Answer, ChoiceAnswer, Reading, ScoreAnswer, YesNoAnswer
+from julia1.answers import Answer, ChoiceAnswer, LabelsAnswer, Reading, ScoreAnswer, ValueAnswer, YesNoAnswer
 from julia1.errors import (
     BundleError,
     EngineError,
@@ -39,12 +39,14 @@ __all__ = [
     "EngineError",
     "InputError",
     "Julia1Error",
+    "LabelsAnswer",
     "MissingExtraError",
     "Question",
     "Reading",
     "Score",
     "ScoreAnswer",
     "TooLongError",
+    "ValueAnswer",
     "VerificationError",
     "YesNo",
     "YesNoAnswer",

@@ -6,6 +6,7 @@ Confidence, for thresholds that mean the same whatever the number of options:
 choice   ``(n * p_max - 1) / (n - 1)``: 0 when all ``n`` options are equally likely, 1 when one is certain
 yes/no   ``|2p - 1|``, which is the same formula for two options
 score    ``1 - E|level - mode| / U``, where ``U`` is that expectation under a uniform distribution; never below 0
+labels   the product of ``max(p, 1 - p)``: the probability that every label is right, were they independent
 ======== =============================================================================================
 
 Entropy is in nats: 0 when certain, ``ln n`` at most.
@@ -125,7 +126,53 @@ class ScoreAnswer:
         }
 
 
-Answer = ChoiceAnswer | YesNoAnswer | ScoreAnswer
+@dataclass(frozen=True)
+class LabelsAnswer:
+    """Any number of labels, of a trained head.
+
+    Attributes:
+        labels: those whose probability reaches their threshold, most probable first; perhaps none.
+        probabilities: of each label by itself; they need not add up to 1.
+        confidence, entropy, reading, abstained: as for a choice.
+    """
+
+    labels: Sequence[str]
+    probabilities: Mapping[str, float]
+    confidence: float
+    entropy: float
+    reading: Reading
+    abstained: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return {
+            "type": "labels",
+            "labels": list(self.labels),
+            "probabilities": dict(self.probabilities),
+            **_common(self),
+        }
+
+
+@dataclass(frozen=True)
+class ValueAnswer:
+    """A number, of a trained head.
+
+    Attributes:
+        value: the best guess.
+        deviation: root mean square of the errors on validation rows: what to expect of the guess.
+        reading: how much of the state was read.
+    """
+
+    value: float
+    deviation: float
+    reading: Reading
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return {"type": "value", "value": self.value, "deviation": self.deviation, **_read(self.reading)}
+
+
+Answer = ChoiceAnswer | YesNoAnswer | ScoreAnswer | LabelsAnswer | ValueAnswer
 """Any typed answer."""
 
 
@@ -178,12 +225,19 @@ def entropy(probabilities: FloatArray) -> float:
     return max(0.0, float(-(positive * np.log(positive)).sum()))
 
 
-def _common(answer: Answer) -> dict[str, Any]:
+def labels_confidence(probabilities: FloatArray) -> float:
+    """The probability that every label is rightly given or left out, were they independent."""
+    return float(np.maximum(probabilities, 1 - probabilities).prod())
+
+
+def _common(answer: ChoiceAnswer | YesNoAnswer | ScoreAnswer | LabelsAnswer) -> dict[str, Any]:
     return {
         "confidence": answer.confidence,
         "entropy": answer.entropy,
         "abstained": answer.abstained,
-        "tokens": answer.reading.tokens,
-        "tokens_read": answer.reading.tokens_read,
-        "truncated": answer.reading.truncated,
+        **_read(answer.reading),
     }
+
+
+def _read(reading: Reading) -> dict[str, Any]:
+    return {"tokens": reading.tokens, "tokens_read": reading.tokens_read, "truncated": reading.truncated}

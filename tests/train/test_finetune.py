@@ -12,9 +12,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from julia1 import InputError  # noqa: E402
+from julia1.bundle.heads import FeatureSpec, HeadSpec  # noqa: E402
 from julia1.errors import TrainingError  # noqa: E402
 from julia1.model import new_encoder  # noqa: E402
-from julia1.model.fixed_model import FeatureSpec, FixedModel, HeadSpec, pool  # noqa: E402
+from julia1.model.fixed_model import FixedModel, pool  # noqa: E402
 from julia1.text import TextTokenizer  # noqa: E402
 from julia1.train.data.rows import DataRow, find_heads  # noqa: E402
 from julia1.train.finetune import (  # noqa: E402
@@ -214,7 +215,7 @@ def test_targets() -> None:
     assert target_of(choice, {"a": 1.0, "c": 3.0}, "f:1", 0).tolist() == [0.25, 0, 0.75]
     assert target_of(HeadSpec("l", "labels", ("a", "b")), (), "f:1", 0).tolist() == [0, 0]
     assert target_of(HeadSpec("y", "yesno", ("no", "yes")), True, "f:1", 0).tolist() == [0, 1]
-    assert target_of(HeadSpec("v", "value", (), 10.0, 5.0), 20.0, "f:1", 0).tolist() == [2]
+    assert target_of(HeadSpec("v", "value", centre=10.0, spread=5.0), 20.0, "f:1", 0).tolist() == [2]
     level = target_of(HeadSpec("s", "score", ("1", "2", "5")), 2.0, "f:1", 0.5)
     assert level.argmax() == 1
     assert level[0] == level[2] > 0

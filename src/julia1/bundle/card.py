@@ -21,7 +21,8 @@ from julia1.bundle.manifest import EncodingSettings, Manifest, Variant
 
 _TASKS = {"open": "zero-shot-classification"}
 _KINDS = {
-    "open": "It answers any question whose options are given with it: one of several options, yes or no, a score."
+    "open": "It answers any question whose options are given with it: one of several options, yes or no, a score.",
+    "fixed": "It answers the questions that it was trained to answer, all in one pass.",
 }
 
 

@@ -11,13 +11,15 @@ from typing import Any
 
 from julia1.bundle._fields import Place, array, integer, mapping, number, record, refuse_unknown, text
 from julia1.bundle.files import inside, is_lfs_pointer, path_problem, reason
+from julia1.bundle.heads import FeatureSpec, HeadSpec
 from julia1.errors import BundleError
 
 FORMAT_VERSION = 1
 MANIFEST_FILE = "bundle.json"
 CARD_FILE = "card.md"
-KINDS = ("open",)
-ENCODINGS = ("options",)
+KINDS = ("open", "fixed")
+ENCODINGS = {"open": "options", "fixed": "fixed"}
+"""The encoding of each kind."""
 QUESTION_TYPES = ("choice", "yesno", "score")
 
 _MOST_BYTES = 16 << 20
@@ -66,22 +68,26 @@ class EncodingSettings:
 
     Attributes:
         type: the encoding, one of ``ENCODINGS``.
-        state_tokens, question_tokens, option_tokens: token budgets of the parts.
-        pass_tokens: tokens in one row at most.
+        state_tokens: tokens that are read of a state, with the special ones around it.
+        question_tokens, option_tokens: token budgets of the other parts; 0 in the fixed encoding, which has none.
+        pass_tokens: tokens in one row at most; 0 in the fixed encoding.
     """
 
     type: str
     state_tokens: int
-    question_tokens: int
-    option_tokens: int
-    pass_tokens: int
+    question_tokens: int = 0
+    option_tokens: int = 0
+    pass_tokens: int = 0
 
     @classmethod
     def from_dict(cls, data: object, place: Place = _TOP) -> EncodingSettings:
         """Read plain data; raises ``BundleError`` naming the key that is wrong."""
         least_of = {"state_tokens": 3, "question_tokens": 2, "option_tokens": 3, "pass_tokens": 1}
+        kind = _one_of(tuple(ENCODINGS.values()), mapping(data, place).get("type"), place.key("type"))
+        if kind == "fixed":
+            fields = record(data, place, ("type", "state_tokens"))
+            return cls(kind, integer(fields["state_tokens"], place.key("state_tokens"), 3))
         fields = record(data, place, ("type", *least_of))
-        kind = _one_of(ENCODINGS, fields["type"], place.key("type"))
         settings = cls(kind, **{name: integer(fields[name], place.key(name), n) for name, n in least_of.items()})
         least = settings.state_tokens + settings.question_tokens + settings.option_tokens
         if settings.pass_tokens < least:
@@ -91,7 +97,7 @@ class EncodingSettings:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as ``from_dict`` reads it."""
-        return asdict(self)
+        return {key: value for key, value in asdict(self).items() if value}
 
 
 @dataclass(frozen=True)
@@ -181,11 +187,14 @@ class Manifest:
     Attributes:
         name: letters, digits, ``.``, ``_`` and ``-``.
         version: of the model, such as ``2026.11.30``.
-        kind: what the model answers, one of ``KINDS``; ``open``: any question, its options given with it.
-        calibration: by question type (``QUESTION_TYPES``).
+        kind: what the model answers, one of ``KINDS``; ``open``: any question, its options given with it;
+            ``fixed``: the questions of its heads.
+        calibration: by question type (``QUESTION_TYPES``); of a fixed model by the name of the head.
         variants: at least one, unless there is a checkpoint.
         checkpoint: what training goes on from; None when the model was never meant to be. A deployment may leave these
             files out.
+        heads: of a fixed model.
+        features: structured features that a fixed model takes.
         card: ``card.md``; None has ``BundleWriter.finish`` write one.
         provenance: licences, data, seeds, hyper-parameters, versions, in any JSON form; ``julia1.bundle.card`` lists
             the keys that a card shows.
@@ -201,6 +210,8 @@ class Manifest:
     checkpoint: tuple[FileEntry, ...] | None = None
     card: FileEntry | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    heads: tuple[HeadSpec, ...] = ()
+    features: FeatureSpec = field(default_factory=FeatureSpec)
     format_version: int = FORMAT_VERSION
 
     def required_files(self) -> tuple[FileEntry, ...]:
@@ -223,9 +234,11 @@ class Manifest:
         """
         _check_format(mapping(data, place), place)
         required = ("format_version", "name", "version", "kind", "encoding", "tokenizer", "calibration", "variants")
-        fields = record(data, place, required, ("checkpoint", "card", "provenance"))
+        fields = record(data, place, required, ("checkpoint", "card", "provenance", "heads", "features"))
         temperatures = mapping(fields["calibration"], place.key("calibration"))
-        refuse_unknown(temperatures, QUESTION_TYPES, place.key("calibration"))
+        heads = tuple(HeadSpec.from_dict(item, at) for item, at in array(fields.get("heads", []), place.key("heads")))
+        known = [head.name for head in heads] if fields["kind"] == "fixed" else QUESTION_TYPES
+        refuse_unknown(temperatures, known, place.key("calibration"))
         checkpoint, card = fields.get("checkpoint"), fields.get("card")
         if checkpoint is not None:
             within = record(checkpoint, place.key("checkpoint"), ("files",))
@@ -246,6 +259,8 @@ class Manifest:
             checkpoint=checkpoint,
             card=None if card is None else FileEntry.from_dict(card, place.key("card")),
             provenance=mapping(fields.get("provenance", {}), place.key("provenance")),
+            heads=heads,
+            features=FeatureSpec.from_dict(fields.get("features", {}), place.key("features")),
         )
         manifest._check_whole(place)
         return manifest
@@ -262,11 +277,13 @@ class Manifest:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as ``from_dict`` reads it."""
         checkpoint = None if self.checkpoint is None else {"files": [entry.to_dict() for entry in self.checkpoint]}
+        fixed = {"heads": [head.to_dict() for head in self.heads], "features": self.features.to_dict()}
         return {
             "format_version": self.format_version,
             "name": self.name,
             "version": self.version,
             "kind": self.kind,
+            **(fixed if self.kind == "fixed" else {}),
             "encoding": self.encoding.to_dict(),
             "tokenizer": self.tokenizer.to_dict(),
             "calibration": {name: value.to_dict() for name, value in self.calibration.items()},
@@ -292,6 +309,16 @@ class Manifest:
 
     def _check_whole(self, place: Place) -> None:
         """What no key can tell alone."""
+        if self.encoding.type != ENCODINGS[self.kind]:
+            raise (
+                place.key("encoding")
+                .key("type")
+                .wrong(f"{ENCODINGS[self.kind]} for kind {self.kind}", self.encoding.type)
+            )
+        if bool(self.heads) != (self.kind == "fixed"):
+            raise place.key("heads").wrong("at least one head" if self.kind == "fixed" else "none for kind open", [])
+        if len({head.name for head in self.heads}) < len(self.heads):
+            raise place.key("heads").wrong("names that are all different", [head.name for head in self.heads])
         if not self.variants and self.checkpoint is None:
             raise place.key("variants").wrong("at least one variant, or a checkpoint", [])
         names: set[str] = set()

@@ -33,7 +33,9 @@ class Job:
 
     Attributes:
         input, output: paths; ``-`` and ``None`` are standard input and output.
-        questions: asked of every row.
+        questions: asked of every row; ``None`` for a model with fixed heads.
+        names: of the questions, or of the heads.
+        features: fields of a row that are structured features of the model.
         field: of the state in a row; ``text`` or ``state`` when ``None``.
         answers_field: of the answers in a written row.
         keep_going: write a bad row as its line number and error, instead of stopping there.
@@ -43,7 +45,9 @@ class Job:
 
     input: str
     output: str | None
-    questions: Mapping[str, Question]
+    questions: Mapping[str, Question] | None
+    names: tuple[str, ...]
+    features: tuple[str, ...] = ()
     field: str | None = None
     answers_field: str = "answers"
     keep_going: bool = False
@@ -143,7 +147,12 @@ def _halved(job: Job, decider: Decider, rows: Sequence[Row]) -> list[Outcome]:
 
 def _decide(job: Job, decider: Decider, rows: Sequence[Row]) -> list[dict[str, Answer]]:
     states = [row.state for row in rows]
-    return decider.decide_many(states, job.questions, strict=job.strict, abstain_below=job.abstain_below)
+    features = None
+    if job.questions is None:
+        features = [{name: row.data.get(name) for name in job.features} for row in rows]
+    return decider.decide_many(
+        states, job.questions, features=features, strict=job.strict, abstain_below=job.abstain_below
+    )
 
 
 def _records(job: Job, name: str, chunk: Sequence[Row], outcomes: Iterator[Outcome]) -> Iterator[dict[str, Any]]:
@@ -194,7 +203,7 @@ def _matches(job: Job, record: Any, row: Row) -> bool:
         return False
     answers = record.get(job.answers_field)
     rest = {key: value for key, value in record.items() if key != job.answers_field}
-    return isinstance(answers, dict) and list(answers) == list(job.questions) and rest == row.data
+    return isinstance(answers, dict) and list(answers) == list(job.names) and rest == row.data
 
 
 def _compare(job: Job, decider: Decider, earlier: Earlier, file: RowFile | None) -> None:

@@ -56,7 +56,7 @@ def add_to(commands: Commands) -> None:
 
 def run_check(arguments: argparse.Namespace) -> int:
     """Print the report; raises ``VerificationError`` when something must be mended."""
-    with _Extra():
+    with Extra():
         from julia1.train.data.checks import NEAR, check_data
         from julia1.train.data.report import report_html, report_lines
         from julia1.train.data.rows import read_rows
@@ -91,7 +91,7 @@ def run_split(arguments: argparse.Namespace) -> int:
     data = read_rows(arguments.files, _columns(arguments))
     if arguments.output.exists() and not arguments.output.is_dir():
         raise InputError(f"--output {arguments.output} is not a folder")
-    with _Extra():
+    with Extra():
         from julia1.train.data.duplicates import NEAR
         from julia1.train.data.splitting import SPLITS, split_rows
 
@@ -158,7 +158,7 @@ def run_clean(arguments: argparse.Namespace) -> int:
     return 0
 
 
-class _Extra:
+class Extra:
     """Answers a missing library with the line that installs it."""
 
     def __enter__(self) -> None:
@@ -179,16 +179,17 @@ def _part(parts: Any, name: str, run: Callable[[argparse.Namespace], int], help_
     parser.add_argument(
         "--answers",
         metavar="A,B",
-        type=_names,
+        type=names,
         default=(),
         help="fields with answers (default: label, labels, score, targets, answers)",
     )
-    parser.add_argument("--features", metavar="A,B", type=_names, default=(), help="fields with structured features")
+    parser.add_argument("--features", metavar="A,B", type=names, default=(), help="fields with structured features")
     add_json(parser)
     return parser
 
 
-def _names(text: str) -> tuple[str, ...]:
+def names(text: str) -> tuple[str, ...]:
+    """Names between commas."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from julia1 import settings
 from julia1.cli.data_text import parse_json, place, read_text
 from julia1.cli.drawing import draw
 from julia1.cli.flags import Commands, add_json, bundle, fraction, positive
@@ -15,6 +17,7 @@ from julia1.content import Content
 from julia1.errors import InputError
 
 if TYPE_CHECKING:
+    from julia1.bundle import Manifest
     from julia1.runtime.decider import Decider
 
 _EXAMPLES = """examples:
@@ -47,6 +50,9 @@ def add_to(commands: Commands) -> None:
     model.add_argument(
         "--threads", type=positive, metavar="N", help="threads (or JULIA1_THREADS); the cores without it"
     )
+    parser.add_argument(
+        "--feature", action="append", metavar="NAME=VALUE", help="a structured feature, for a model trained with it"
+    )
     how = parser.add_argument_group("answers")
     how.add_argument("--strict", action="store_true", help="an error instead of reading only the start of a long text")
     how.add_argument("--abstain-below", type=fraction, metavar="X", help="mark answers with a confidence under X")
@@ -63,14 +69,22 @@ def add_to(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Answer, and print or write the answers."""
     _check_flags(arguments)
-    questions = collect_questions(arguments.questions, arguments.asked)
+    fixed = _fixed(arguments)
+    questions = None if fixed else collect_questions(arguments.questions, arguments.asked)
+    features = _features(arguments.feature)
+    if features and not fixed:
+        raise InputError("--feature is for models with fixed heads, asked without questions")
     if arguments.input is not None:
+        if features:
+            raise InputError("--feature has no place beside --input: features are fields of the rows")
         from julia1.cli.batch import Job, decide_rows
 
         job = Job(
             input=arguments.input,
             output=None if arguments.output == "-" else arguments.output,
             questions=questions,
+            names=tuple(head.name for head in fixed.heads) if fixed else tuple(questions or ()),
+            features=(*fixed.features.numbers, *fixed.features.categories) if fixed else (),
             field=arguments.field,
             answers_field=arguments.answers_field or "answers",
             keep_going=arguments.keep_going,
@@ -82,12 +96,38 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     state = _state(arguments)
     decider = _load(arguments)
-    answers = decider.decide(state, questions, strict=arguments.strict, abstain_below=arguments.abstain_below)
+    answers = decider.decide(
+        state, questions, features=features or None, strict=arguments.strict, abstain_below=arguments.abstain_below
+    )
     if arguments.json:
         print_json({"model": model_fields(decider), "answers": {name: a.to_dict() for name, a in answers.items()}})
     else:
-        draw(questions, answers, sys.stdout)
+        draw(questions or {}, answers, sys.stdout)
     return 0
+
+
+def _fixed(arguments: argparse.Namespace) -> Manifest | None:
+    """The manifest of a model with fixed heads that is asked without questions, else ``None``."""
+    if arguments.questions is not None or arguments.asked:
+        return None
+    from julia1.bundle import Bundle
+
+    manifest = Bundle.open(arguments.model or settings.model_path()).manifest
+    return manifest if manifest.kind == "fixed" else None
+
+
+def _features(given: Sequence[str] | None) -> dict[str, float | str]:
+    """Features from ``NAME=VALUE``; what reads as a number is one."""
+    features: dict[str, float | str] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise InputError(f"--feature {text!r}: write NAME=VALUE")
+        try:
+            features[name] = float(value)
+        except ValueError:
+            features[name] = value
+    return features
 
 
 def model_fields(decider: Decider) -> dict[str, Any]:

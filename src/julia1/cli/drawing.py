@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from julia1.answers import Answer, ChoiceAnswer, YesNoAnswer
+from julia1.answers import Answer, ChoiceAnswer, LabelsAnswer, ScoreAnswer, ValueAnswer, YesNoAnswer
 from julia1.cli.printing import one_line
 from julia1.questions import Question, instruction_text
 
@@ -22,7 +22,7 @@ class Picture:
         name: of the question.
         instructions: what was asked.
         result: the answer in a few words.
-        confidence: from 0 to 1.
+        confidence: from 0 to 1; ``None`` for a number.
         shares: options with their probabilities, in the order to show.
         hidden: how many options are left out.
         abstained: whether the answer is only a best guess.
@@ -31,28 +31,33 @@ class Picture:
     name: str
     instructions: str
     result: str
-    confidence: float
+    confidence: float | None
     shares: Sequence[tuple[str, float]]
     hidden: int
     abstained: bool
 
 
-def picture(name: str, question: Question, answer: Answer) -> Picture:
+def picture(name: str, question: Question | None, answer: Answer) -> Picture:
     """What to draw of an answer: the likeliest options first, but the levels of a score in their own order."""
     if isinstance(answer, ChoiceAnswer):
         result, shares = answer.choice, list(answer.probabilities.items())
     elif isinstance(answer, YesNoAnswer):
         result, shares = ("yes" if answer.yes else "no"), [("yes", answer.probability), ("no", 1 - answer.probability)]
+    elif isinstance(answer, LabelsAnswer):
+        result, shares = ", ".join(answer.labels) or "none", list(answer.probabilities.items())
+    elif isinstance(answer, ValueAnswer):
+        result = f"{answer.value:.4g}, give or take {answer.deviation:.2g}"
+        return Picture(one_line(name), _asked(question), result, None, [], 0, False)
     else:
         result = f"{answer.score:.2f} of {len(answer.legend) - 1}, most likely {answer.legend[answer.level]}"
         texts = [f"{level} {text}" for level, text in enumerate(answer.legend)]
         shares = list(zip(texts, answer.probabilities, strict=True))
     kept = sorted(range(len(shares)), key=lambda index: -shares[index][1])[:MOST_SHOWN]
-    if not isinstance(answer, (ChoiceAnswer, YesNoAnswer)):
+    if isinstance(answer, ScoreAnswer):
         kept.sort()
     return Picture(
         one_line(name),
-        one_line(instruction_text(question)),
+        _asked(question),
         one_line(result),
         answer.confidence,
         [(one_line(shares[index][0]), shares[index][1]) for index in kept],
@@ -61,9 +66,13 @@ def picture(name: str, question: Question, answer: Answer) -> Picture:
     )
 
 
+def _asked(question: Question | None) -> str:
+    return "" if question is None else one_line(instruction_text(question))
+
+
 def draw(questions: Mapping[str, Question], answers: Mapping[str, Answer], stream: TextIO) -> None:
     """Write every answer to ``stream``, and whether the whole state was read."""
-    pictures = [picture(name, question, answers[name]) for name, question in questions.items()]
+    pictures = [picture(name, questions.get(name), answer) for name, answer in answers.items()]
     reading = next(iter(answers.values())).reading
     cut = ""
     if reading.truncated:
@@ -79,7 +88,8 @@ def plain_lines(pictures: Sequence[Picture], cut: str = "") -> list[str]:
     lines = []
     for item in pictures:
         abstained = "  abstained" if item.abstained else ""
-        lines.append(f"{item.name}: {item.result}  (confidence {item.confidence:.2f}){abstained}")
+        sure = "" if item.confidence is None else f"  (confidence {item.confidence:.2f})"
+        lines.append(f"{item.name}: {item.result}{sure}{abstained}")
         if item.instructions:
             lines.append(f"  {item.instructions}")
         lines.extend(f"  {share:6.1%}  {text}" for text, share in item.shares)
@@ -99,7 +109,7 @@ def _bars(pictures: Sequence[Picture], cut: str, stream: TextIO) -> None:
         console.print(Text.assemble((item.name, "bold cyan"), "  ", (item.instructions, "dim")))
         console.print(
             Text.assemble("  ", (item.result, "bold yellow" if item.abstained else "bold green"))
-            + Text(f"  confidence {item.confidence:.2f}", "dim")
+            + Text("" if item.confidence is None else f"  confidence {item.confidence:.2f}", "dim")
         )
         if item.abstained:
             console.print(Text("  abstained: the confidence is under the threshold, this is a best guess", "yellow"))

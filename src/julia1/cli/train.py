@@ -1,4 +1,4 @@
-"""``julia1 train``: train a model by a recipe. An interrupted run is taken up again. Needs the extra ``train``."""
+"""``julia1 train``: train heads on labelled rows, or a model by a recipe. Needs the extra ``train``."""
 
 from __future__ import annotations
 
@@ -9,51 +9,120 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from julia1 import settings
+from julia1.cli.data import Extra, names
 from julia1.cli.flags import Commands, add_json, positive
-from julia1.cli.printing import print_json
-from julia1.errors import InputError, MissingExtraError
+from julia1.cli.printing import columns, print_json
+from julia1.errors import InputError
+
+RECIPES = (".yaml", ".yml")
 
 
 def add_to(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "train",
-        help="train a model by a recipe",
-        description="Train a model by a recipe. An interrupted run is taken up again. Needs the extra train.",
+        help="train a model on labelled rows, or by a recipe",
+        description="Train heads on labelled rows, starting from a bundle's encoder; or an open-decision model by a "
+        "recipe. An interrupted run is taken up again. Needs the extra train.",
     )
     parser.set_defaults(run=run, parser=parser)
-    parser.add_argument("recipe", metavar="RECIPE", type=Path, help="a recipe in YAML, such as recipes/bundled.yaml")
-    parser.add_argument("--data", metavar="DIR", type=Path, required=True, help="one folder a data set")
-    parser.add_argument("--backbone", metavar="DIR", type=Path, required=True, help="a Hugging Face model folder")
-    parser.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="checkpoints and results")
+    parser.add_argument(
+        "sources",
+        metavar="FILE",
+        nargs="+",
+        type=Path,
+        help="labelled rows (.jsonl, .csv, .parquet), or one recipe (.yaml)",
+    )
+    parser.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="checkpoints, log and bundle")
     parser.add_argument("--bundle-version", metavar="V", help="version of the bundle (default: today's date)")
-    parser.add_argument("--steps", type=positive, metavar="N", help="steps to train, instead of the recipe's")
     add_json(parser)
+    rows = parser.add_argument_group("labelled rows")
+    rows.add_argument("--validation", metavar="FILE", type=Path, help="to stop and calibrate by (default: a tenth)")
+    rows.add_argument("--test", metavar="FILE", type=Path, help="to measure once at the end (default: a tenth)")
+    rows.add_argument(
+        "--base", metavar="BUNDLE", type=Path, help="whose encoder to start from (default: the bundled model)"
+    )
+    rows.add_argument("--name", metavar="NAME", help="of the bundle (default: that of the output folder)")
+    rows.add_argument("--text", metavar="FIELD", help="field with the text (default: text or state)")
+    rows.add_argument(
+        "--answers", metavar="A,B", type=names, default=(), help="fields with answers (default: all known)"
+    )
+    rows.add_argument("--features", metavar="A,B", type=names, default=(), help="fields with structured features")
+    rows.add_argument("--epochs", type=positive, metavar="N", help="at most")
+    rows.add_argument("--max-tokens", type=positive, metavar="N", help="tokens that are read of a text")
+    rows.add_argument("--seed", type=positive, metavar="N", help="of split and training")
+    recipe = parser.add_argument_group("a recipe")
+    recipe.add_argument("--data", metavar="DIR", type=Path, help="one folder a data set")
+    recipe.add_argument("--backbone", metavar="DIR", type=Path, help="a Hugging Face model folder")
+    recipe.add_argument("--steps", type=positive, metavar="N", help="steps to train, instead of the recipe's")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check the paths, then train."""
-    if not arguments.recipe.is_file():
-        raise InputError(f"there is no recipe {arguments.recipe}")
-    for flag, folder in (("--data", arguments.data), ("--backbone", arguments.backbone)):
-        if not folder.is_dir():
-            raise InputError(f"{flag} {folder} is not a folder")
     if arguments.output.exists() and not arguments.output.is_dir():
         raise InputError(f"--output {arguments.output} is not a folder")
+    version = arguments.bundle_version or f"{date.today():%Y.%m.%d}"
+    if arguments.sources[0].suffix.lower() in RECIPES:
+        return _run_recipe(arguments, version)
+    return _run_rows(arguments, version)
+
+
+def _run_rows(arguments: argparse.Namespace, version: str) -> int:
+    for flag in ("data", "backbone", "steps"):
+        if getattr(arguments, flag) is not None:
+            raise InputError(f"--{flag} has no place beside labelled rows: it is for a recipe")
+    from julia1.bundle import Bundle
+    from julia1.train.data.rows import Columns, read_rows
+
+    chosen = Columns(text=arguments.text, answers=arguments.answers, features=arguments.features)
+    data = read_rows(arguments.sources, chosen)
+    others = [
+        read_rows([path], chosen) if path is not None else None for path in (arguments.validation, arguments.test)
+    ]
+    base = Bundle.open(arguments.base or settings.model_path())
+    with Extra():
+        from julia1.train.finetune import FineTuning
+        from julia1.train.fit import fit, make_parts
+
+        given = {"epochs": arguments.epochs, "max_tokens": arguments.max_tokens, "seed": arguments.seed}
+        tuning = FineTuning(**{name: value for name, value in given.items() if value is not None})
+        parts = make_parts(data, others[0], others[1], tuning.seed)
+        name = arguments.name or arguments.output.resolve().name
+        fitted = fit(parts, base, arguments.output, tuning, name=name, version=version, report=_report_epoch)
+    if arguments.json:
+        found = {"validation": fitted.validation, "test": fitted.test, "parity": fitted.parity.largest}
+        print_json({"bundle": str(fitted.bundle.folder), **found})
+        return 0
+    print(f"{fitted.bundle.folder}: {name} {version}")
+    for part, figures in (("validation", fitted.validation), ("test", fitted.test)):
+        lines = [[head, ", ".join(f"{key} {value:.3f}" for key, value in own.items())] for head, own in figures.items()]
+        print(f"{part} rows", *columns(lines), sep="\n")
+    return 0
+
+
+def _run_recipe(arguments: argparse.Namespace, version: str) -> int:
+    if len(arguments.sources) > 1:
+        raise InputError(f"a recipe stands alone, without {arguments.sources[1]}")
+    (path,) = arguments.sources
+    if not path.is_file():
+        raise InputError(f"there is no recipe {path}")
+    for flag, folder in (("--data", arguments.data), ("--backbone", arguments.backbone)):
+        if folder is None:
+            raise InputError(f"a recipe needs {flag} DIR")
+        if not folder.is_dir():
+            raise InputError(f"{flag} {folder} is not a folder")
     from julia1.train.recipe import load_recipe
 
-    recipe = load_recipe(arguments.recipe)
-    try:
+    recipe = load_recipe(path)
+    with Extra():
         from julia1.train.release import train_and_release
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package == "julia1":
-            raise
-        raise MissingExtraError(package, "train") from None
-    if arguments.steps is not None:
-        recipe = replace(recipe, training=replace(recipe.training, steps=arguments.steps))
-    version = arguments.bundle_version or f"{date.today():%Y.%m.%d}"
-    released = train_and_release(recipe, arguments.data, arguments.backbone, arguments.output, version, _report)
+
+        if arguments.steps is not None:
+            recipe = replace(recipe, training=replace(recipe.training, steps=arguments.steps))
+        released = train_and_release(
+            recipe, arguments.data, arguments.backbone, arguments.output, version, _report_step
+        )
     figures = {name: parity.largest for name, parity in released.parity.items()}
     if arguments.json:
         print_json({"bundle": str(released.bundle.folder), "steps": recipe.training.steps, "parity": figures})
@@ -64,7 +133,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _report(record: dict[str, Any]) -> None:
+def _report_epoch(record: dict[str, Any]) -> None:
+    figures = "  ".join(f"{key} {value:,.4g}" for key, value in record.items() if key != "epoch")
+    print(f"epoch {record['epoch']}  {figures}", file=sys.stderr, flush=True)
+
+
+def _report_step(record: dict[str, Any]) -> None:
     """A plain line every ten steps, and whenever the development sets were looked at."""
     if record["step"] % 10 == 0 or "development" in record:
         looked = "".join(f"  {name} {value:.3f}" for name, value in record.get("development", {}).items())

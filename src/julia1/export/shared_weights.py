@@ -50,11 +50,13 @@ class SharedWeights:
 
     Attributes:
         config: the encoder's Hugging Face config.
+        fixed: description of a model with fixed heads, ``None`` for an option model.
         table: where each tensor lies.
     """
 
     def __init__(self, path: Path) -> None:
-        self._tensors, self.config = read_weights(path)
+        read = read_weights(path)
+        self._tensors, self.config, self.fixed = read.tensors, read.encoder_config, read.fixed
         self._location = path.name
         self.table = stored_tensors(path)
 

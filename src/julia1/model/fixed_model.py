@@ -3,58 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from julia1.bundle.heads import FeatureSpec, HeadSpec
 from julia1.errors import InputError
 
-HeadKind = Literal["choice", "labels", "yesno", "score", "value"]
 POOLINGS = ("cls", "mean", "max")
 DEFAULT_POOLING = "cls+mean+max"
 LIKENESS_SCALE = 20.0
-
-
-@dataclass(frozen=True)
-class HeadSpec:
-    """What one head answers.
-
-    Attributes:
-        name: the question's name.
-        kind: ``choice`` (one of the labels), ``labels`` (any of them), ``yesno``, ``score`` (ordered levels) or
-            ``value`` (a number).
-        labels: of a choice or labels head; the levels of a score, lowest first; ``no`` and ``yes``; none for a value.
-        centre, spread: of a value: what its output is multiplied by and added to.
-    """
-
-    name: str
-    kind: HeadKind
-    labels: tuple[str, ...] = ()
-    centre: float = 0.0
-    spread: float = 1.0
-
-    @property
-    def outputs(self) -> int:
-        """Numbers that the head gives."""
-        return max(1, len(self.labels))
-
-
-@dataclass(frozen=True)
-class FeatureSpec:
-    """Structured features beside the text.
-
-    Attributes:
-        numbers: name to its mean and standard deviation in training.
-        categories: name to the values known from training; any other value, and none, are the same to the model.
-    """
-
-    numbers: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(self.numbers or self.categories)
 
 
 class FixedHead(nn.Module):
@@ -141,11 +100,36 @@ class FixedModel(nn.Module):
         width = int(config.hidden_size)
         self.pooling = tuple(pooling.split("+"))
         self.specs = tuple(heads)
+        self.feature_spec = features or FeatureSpec()
+        self.hidden = hidden or width
         self.features = FeatureEncoder(features) if features else None
         inputs = width * len(self.pooling) + (self.features.mix.out_features if self.features is not None else 0)
         self.heads = nn.ModuleList(
-            FixedHead(inputs, hidden or width, spec.outputs, dropout, (vectors or {}).get(spec.name)) for spec in heads
+            FixedHead(inputs, self.hidden, spec.outputs, dropout, (vectors or {}).get(spec.name)) for spec in heads
         )
+
+    def description(self) -> dict[str, Any]:
+        """All but the encoder and the weights, as plain JSON data."""
+        return {
+            "heads": [spec.to_dict() for spec in self.specs],
+            "features": self.feature_spec.to_dict(),
+            "pooling": "+".join(self.pooling),
+            "hidden": self.hidden,
+            "vectors": [
+                spec.name for spec, head in zip(self.specs, self.heads, strict=True) if head.vectors is not None
+            ],
+        }
+
+    @classmethod
+    def from_description(cls, encoder: nn.Module, data: Mapping[str, Any]) -> FixedModel:
+        """An untrained model from what ``description`` gave."""
+        config: Any = encoder.config
+        heads = [HeadSpec.from_dict(head) for head in data["heads"]]
+        features = FeatureSpec.from_dict(data["features"])
+        vectors = {
+            head.name: torch.zeros(head.outputs, config.hidden_size) for head in heads if head.name in data["vectors"]
+        }
+        return cls(encoder, heads, features, pooling=data["pooling"], hidden=data["hidden"], vectors=vectors)
 
     def forward(
         self,

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from torch import Tensor, nn
 
 from julia1.errors import BundleError
 from julia1.model.backbone import config_dictionary, new_encoder
+from julia1.model.fixed_model import FixedModel
 from julia1.model.option_model import OptionModel
 
 SCALE_SUFFIX = ".scale"
@@ -103,8 +105,8 @@ def round_weights(model: nn.Module, input_scales: InputScales | None = None) -> 
 
 
 @torch.no_grad()
-def save_weights(model: OptionModel, path: Path, input_scales: InputScales | None = None) -> None:
-    """Write a model that was rounded with the same input scales, and its encoder config (in the file's metadata)."""
+def save_weights(model: OptionModel | FixedModel, path: Path, input_scales: InputScales | None = None) -> None:
+    """Write a model that was rounded with the same input scales, and what it is made of (in the file's metadata)."""
     from safetensors.numpy import save_file
 
     tensors: dict[str, Tensor] = {}
@@ -124,12 +126,31 @@ def save_weights(model: OptionModel, path: Path, input_scales: InputScales | Non
     inside = _module_parameters(model)
     tensors.update((name, value.detach()) for name, value in model.named_parameters() if name not in inside)
     arrays: dict[str, npt.NDArray[Any]] = {name: value.numpy() for name, value in tensors.items()}
-    config = json.dumps(config_dictionary(model.encoder), sort_keys=True)
-    save_file(arrays, path, metadata={"encoder_config": config})  # one entry: several are written in random order
+    described: dict[str, Any] = config_dictionary(model.encoder)
+    if isinstance(model, FixedModel):
+        described = {"encoder_config": described, **model.description()}
+    key = "fixed_model" if isinstance(model, FixedModel) else "encoder_config"
+    # one entry: several are written in random order
+    save_file(arrays, path, metadata={key: json.dumps(described, sort_keys=True, ensure_ascii=False)})
 
 
-def read_weights(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
-    """The stored tensors by name, and the encoder's config.
+@dataclass(frozen=True)
+class StoredModel:
+    """A weight file, read.
+
+    Attributes:
+        tensors: by name, as they are stored.
+        encoder_config: the encoder's Hugging Face config.
+        fixed: what ``FixedModel.description`` gave; ``None`` for an option model.
+    """
+
+    tensors: dict[str, npt.NDArray[Any]]
+    encoder_config: dict[str, Any]
+    fixed: dict[str, Any] | None
+
+
+def read_weights(path: Path) -> StoredModel:
+    """Read a weight file.
 
     Raises:
         BundleError: the file is not one that ``save_weights`` wrote.
@@ -142,20 +163,42 @@ def read_weights(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     except (OSError, SafetensorError) as error:
         raise BundleError(f"{path} is not a readable weight file: {error}") from None
+    if "fixed_model" in metadata:
+        described = json.loads(metadata["fixed_model"])
+        return StoredModel(tensors, described.pop("encoder_config"), described)
     if "encoder_config" not in metadata:
         raise BundleError(f"{path} is not a julia1 weight file: it names no encoder_config")
-    return tensors, json.loads(metadata["encoder_config"])
+    return StoredModel(tensors, json.loads(metadata["encoder_config"]), None)
+
+
+def load_weights(path: Path) -> OptionModel:
+    """Read an option model back, in fp32 and in evaluation mode.
+
+    Raises:
+        BundleError: the file is not one that ``save_weights`` wrote from an option model, or a tensor is missing or of
+            another shape.
+    """
+    stored = read_weights(path)
+    if stored.fixed is not None:
+        raise BundleError(f"{path} holds a model with fixed heads, not one for open decisions")
+    model = OptionModel(new_encoder(stored.encoder_config))
+    _fill(model, stored.tensors, path)
+    return model
+
+
+def load_fixed(path: Path) -> FixedModel:
+    """Read a model with fixed heads back; as ``load_weights``."""
+    stored = read_weights(path)
+    if stored.fixed is None:
+        raise BundleError(f"{path} holds a model for open decisions, not one with fixed heads")
+    model = FixedModel.from_description(new_encoder(stored.encoder_config), stored.fixed)
+    _fill(model, stored.tensors, path)
+    return model
 
 
 @torch.no_grad()
-def load_weights(path: Path) -> OptionModel:
-    """Read a model back, in fp32 and in evaluation mode.
-
-    Raises:
-        BundleError: the file is not one that ``save_weights`` wrote, or a tensor is missing or of another shape.
-    """
-    tensors, config = read_weights(path)
-    model = OptionModel(new_encoder(config))
+def _fill(model: nn.Module, tensors: Mapping[str, npt.NDArray[Any]], path: Path) -> None:
+    """Put stored tensors into a model, and the model into evaluation mode."""
 
     def stored(name: str) -> Tensor:
         if name not in tensors:
@@ -192,7 +235,7 @@ def load_weights(path: Path) -> OptionModel:
     for name, parameter in model.named_parameters():
         if name not in inside:
             parameter.copy_(shaped(name, *parameter.shape))
-    return model.eval()
+    model.eval()
 
 
 def _input_scale(name: str, layers: list[nn.Linear], input_scales: InputScales | None) -> Tensor:

@@ -18,6 +18,7 @@ from julia1.questions import Choice, Question, Score, YesNo
 from julia1.runtime.calibration import UNCALIBRATED, probabilities, question_kind
 from julia1.runtime.cpu import probe
 from julia1.runtime.engines import Engine, open_engine
+from julia1.runtime.fixed import Features, FixedScorer
 from julia1.runtime.scorer import OptionScorer
 from julia1.runtime.variants import choose_variant
 from julia1.text.options import Limits, OptionsEncoding, QuestionTokens, Row
@@ -112,14 +113,17 @@ class Decider:
         self.variant = variant
         self.reason = reason
         self.threads = threads
-        self._encoding = OptionsEncoding(tokenizer, token_limits(manifest))
-        self._scorer = OptionScorer(engine, tokenizer.pad, option_memory)
+        self._fixed = FixedScorer(manifest, tokenizer, engine) if manifest.kind == "fixed" else None
+        if self._fixed is None:
+            self._encoding = OptionsEncoding(tokenizer, token_limits(manifest))
+            self._scorer = OptionScorer(engine, tokenizer.pad, option_memory)
 
     def decide(
         self,
         state: Content,
-        questions: Mapping[str, Question],
+        questions: Mapping[str, Question] | None = None,
         *,
+        features: Features | None = None,
         strict: bool = False,
         abstain_below: float | None = None,
     ) -> dict[str, Answer]:
@@ -127,7 +131,9 @@ class Decider:
 
         Args:
             state: text, or an object or list that is rendered to text.
-            questions: by a name of your own; the names never reach the model.
+            questions: by a name of your own; the names never reach the model. None for a model with fixed heads, which
+                answers what it was trained to.
+            features: structured features by name, for a model that was trained with them; any may be missing.
             strict: raise instead of cutting a state that is longer than the model reads. Without it the answer's
                 ``reading`` says what was read.
             abstain_below: mark answers whose confidence is under this as abstained.
@@ -136,13 +142,18 @@ class Decider:
             InputError: an empty or unreadable state, or no questions.
             TooLongError: an instruction or option over its budget, or (``strict``) a state over its.
         """
+        if questions is None:
+            return self._decide_fixed([state], [features], strict, abstain_below, BATCH_TOKENS)[0]
+        if features is not None:
+            raise InputError("features are for models with fixed heads: leave the questions out, or the features")
         return self.decide_requests([(state, questions)], strict=strict, abstain_below=abstain_below)[0]
 
     def decide_many(
         self,
         states: Sequence[Content],
-        questions: Mapping[str, Question],
+        questions: Mapping[str, Question] | None = None,
         *,
+        features: Sequence[Features | None] | None = None,
         strict: bool = False,
         abstain_below: float | None = None,
         batch_tokens: int = BATCH_TOKENS,
@@ -154,6 +165,13 @@ class Decider:
         """
         if isinstance(states, (str, bytes, Mapping)):
             raise InputError(f"states must be a list of states, got one {type(states).__name__}: use decide for one")
+        if questions is None:
+            if features is not None and len(features) != len(states):
+                raise InputError(f"there are {len(states):,} states and {len(features):,} rows of features")
+            every = features if features is not None else [None] * len(states)
+            return self._decide_fixed(states, every, strict, abstain_below, batch_tokens)
+        if features is not None:
+            raise InputError("features are for models with fixed heads: leave the questions out, or the features")
         requests = [(state, questions) for state in states]
         return self.decide_requests(requests, strict=strict, abstain_below=abstain_below, batch_tokens=batch_tokens)
 
@@ -166,8 +184,10 @@ class Decider:
         batch_tokens: int = BATCH_TOKENS,
     ) -> list[dict[str, Answer]]:
         """Answer requests that each bring their own questions; the form that all others are made of."""
-        if abstain_below is not None and not 0 <= abstain_below <= 1:
-            raise InputError(f"abstain_below is {abstain_below}: a confidence lies between 0 and 1")
+        _check_abstain_below(abstain_below)
+        if self._fixed is not None:
+            heads = ", ".join(head.name for head in self.manifest.heads)
+            raise InputError(f"{self.manifest.name} answers fixed questions ({heads}): leave the questions out")
         if not requests:
             return []
         logits, readings = self._run(requests, strict, batch_tokens)
@@ -205,9 +225,22 @@ class Decider:
                     of_request[question][option] = value
         return logits, [reading for _, reading in trunks]
 
+    def _decide_fixed(
+        self,
+        states: Sequence[Content],
+        features: Sequence[Features | None],
+        strict: bool,
+        abstain_below: float | None,
+        batch_tokens: int,
+    ) -> list[dict[str, Answer]]:
+        _check_abstain_below(abstain_below)
+        if self._fixed is None:
+            raise InputError(f"{self.manifest.name} answers open questions: give it at least one")
+        return self._fixed.decide(states, features, strict, abstain_below, batch_tokens) if states else []
+
     def warm_up(self) -> None:
         """Answer made-up questions of a few lengths, so that the engine's buffers exist before the first request."""
-        question = {"warm up": Choice(None, ["a", "b"])}
+        question = None if self._fixed is not None else {"warm up": Choice(None, ["a", "b"])}
         for words in (4, 40):
             self.decide("warm up " * words, question)
 
@@ -232,6 +265,11 @@ class Decider:
             calibration = self.manifest.calibration.get(question_kind(question), UNCALIBRATED)
             answers[name] = build_answer(question, probabilities(values, calibration), reading, abstain_below)
         return answers
+
+
+def _check_abstain_below(value: float | None) -> None:
+    if value is not None and not 0 <= value <= 1:
+        raise InputError(f"abstain_below is {value}: a confidence lies between 0 and 1")
 
 
 def _check_questions(questions: Mapping[str, Question]) -> None:

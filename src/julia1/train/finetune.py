@@ -16,8 +16,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from julia1.bundle.heads import FeatureSpec, HeadSpec
 from julia1.errors import InputError, TrainingError
-from julia1.model.fixed_model import FeatureSpec, FixedModel, HeadSpec
+from julia1.model.fixed_model import FixedModel
 from julia1.text.tokenizer import TextTokenizer
 from julia1.train.data.rows import Answer, DataRow, Head
 
@@ -94,7 +95,9 @@ def head_specs(heads: Mapping[str, Head], rows: Sequence[DataRow]) -> list[HeadS
             if len(levels) <= ORDINAL_LEVELS:
                 specs.append(HeadSpec(head.name, "score", tuple(f"{level:g}" for level in levels)))
             else:
-                specs.append(HeadSpec(head.name, "value", (), float(values.mean()), float(values.std()) or 1.0))
+                specs.append(
+                    HeadSpec(head.name, "value", centre=float(values.mean()), spread=float(values.std()) or 1.0)
+                )
         else:
             specs.append(HeadSpec(head.name, "labels" if head.kind == "labels" else "choice", head.labels))
     return specs

@@ -29,7 +29,7 @@ from julia1.runtime.calibration import UNCALIBRATED
 from julia1.runtime.decider import OPTION_MEMORY, Decider
 from julia1.runtime.engines import open_engine
 from julia1.runtime.scorer import OptionScorer
-from julia1.text.options import Encoded, Limits, OptionsEncoding, Row
+from julia1.text.options import IntArray, Limits, OptionsEncoding, Row
 from julia1.text.tokenizer import TextTokenizer
 from julia1.train.calibrate import Scored, calibration_examples, cross_entropy, fit_calibration, score_examples
 from julia1.train.open_decisions import train_open_decisions
@@ -142,10 +142,10 @@ def calibration_report(scored: Sequence[Scored], fitted: Mapping[str, Calibratio
     return rows
 
 
-def scale_batches(encoding: OptionsEncoding, examples: Sequence[Example]) -> Iterator[Encoded]:
+def scale_batches(encoding: OptionsEncoding, examples: Sequence[Example]) -> Iterator[Mapping[str, IntArray]]:
     """Single rows, unpadded, to look at activations on."""
     for row in _spread_rows(encoding, examples, SCALE_EXAMPLES):
-        yield encoding.collate([row])
+        yield encoding.collate([row]).feeds()
 
 
 def parity_batches(encoding: OptionsEncoding, examples: Sequence[Example]) -> Iterator[list[Row]]:

@@ -1,0 +1,109 @@
+"""What a model with fixed heads answers, and which structured features it takes: typed, and checked when read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from julia1.bundle._fields import Place, array, mapping, number, record, text
+from julia1.errors import BundleError
+
+HEAD_KINDS = ("choice", "labels", "yesno", "score", "value")
+_TOP = Place("bundle.json")
+
+
+@dataclass(frozen=True)
+class HeadSpec:
+    """What one head answers.
+
+    Attributes:
+        name: the question's name.
+        kind: ``choice`` (one of the labels), ``labels`` (any of them), ``yesno``, ``score`` (ordered levels) or
+            ``value`` (a number).
+        labels: of a choice or labels head; the levels of a score, lowest first; ``no`` and ``yes``; none for a value.
+        thresholds: of a labels head: the probability from which each label is chosen; empty for one half each.
+        centre, spread: of a value: its output is multiplied by the spread, then the centre is added.
+        deviation: of a value: root mean square of its errors on validation rows.
+    """
+
+    name: str
+    kind: str
+    labels: tuple[str, ...] = ()
+    thresholds: tuple[float, ...] = ()
+    centre: float = 0.0
+    spread: float = 1.0
+    deviation: float = 0.0
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that the head gives."""
+        return max(1, len(self.labels))
+
+    @classmethod
+    def from_dict(cls, data: object, place: Place = _TOP) -> HeadSpec:
+        """Read plain data; raises ``BundleError`` naming the key that is wrong."""
+        numbers = ("centre", "spread", "deviation")
+        fields = record(data, place, ("name", "kind"), ("labels", "thresholds", *numbers))
+        kind = text(fields["kind"], place.key("kind"))
+        if kind not in HEAD_KINDS:
+            raise place.key("kind").wrong(f"one of {', '.join(HEAD_KINDS)} (a newer julia1 may know more)", kind)
+        labels = tuple(text(item, at) for item, at in array(fields.get("labels", []), place.key("labels")))
+        least = {"value": 0, "labels": 1}.get(kind, 2)
+        if len(labels) < least or (kind == "value" and labels) or (kind == "yesno" and len(labels) != 2):
+            raise place.key("labels").wrong(f"the labels of a {kind} head", list(labels))
+        if len(set(labels)) < len(labels):
+            raise place.key("labels").wrong("labels that are all different", list(labels))
+        thresholds = tuple(
+            number(item, at) for item, at in array(fields.get("thresholds", []), place.key("thresholds"))
+        )
+        if thresholds and len(thresholds) != len(labels):
+            raise place.key("thresholds").wrong(f"one number a label, {len(labels)}", list(thresholds))
+        found = {name: number(fields[name], place.key(name)) for name in numbers if name in fields}
+        return cls(text(fields["name"], place.key("name")), kind, labels, thresholds, **found)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as ``from_dict`` reads it."""
+        return {**asdict(self), "labels": list(self.labels), "thresholds": list(self.thresholds)}
+
+
+@dataclass(frozen=True)
+class FeatureSpec:
+    """Structured features beside the text.
+
+    Attributes:
+        numbers: name to its mean and standard deviation in training.
+        categories: name to the values known from training; any other value, and none, are the same to the model.
+    """
+
+    numbers: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.numbers or self.categories)
+
+    @classmethod
+    def from_dict(cls, data: object, place: Place = _TOP) -> FeatureSpec:
+        """Read plain data; raises ``BundleError`` naming the key that is wrong."""
+        fields = record(data, place, (), ("numbers", "categories"))
+        numbers = {}
+        for name, pair in mapping(fields.get("numbers", {}), place.key("numbers")).items():
+            at = place.key("numbers").key(name)
+            values = [number(item, where) for item, where in array(pair, at)]
+            if len(values) != 2 or values[1] <= 0:
+                raise at.wrong("a mean and a standard deviation above 0", pair)
+            numbers[name] = (values[0], values[1])
+        categories = {
+            name: tuple(text(item, at) for item, at in array(values, place.key("categories").key(name)))
+            for name, values in mapping(fields.get("categories", {}), place.key("categories")).items()
+        }
+        if both := set(numbers) & set(categories):
+            raise BundleError(f"{place}: the feature {sorted(both)[0]!r} is both a number and a category")
+        return cls(numbers, categories)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as ``from_dict`` reads it."""
+        return {
+            "numbers": {name: list(pair) for name, pair in self.numbers.items()},
+            "categories": {name: list(values) for name, values in self.categories.items()},
+        }

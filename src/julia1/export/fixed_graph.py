@@ -1,0 +1,123 @@
+"""The ONNX graph of a model with fixed heads; ``julia1.model.fixed_model`` is the same in PyTorch.
+
+Inputs: ``input_ids`` and ``attention_mask``, int64 ``[rows, tokens]``; with structured features ``numbers``, fp32
+``[rows, numbers]`` with NaN where one is missing, and ``categories``, int64 ``[rows, categories]``. One output a head,
+fp32 ``[rows, outputs]``, named ``head.N`` in the order of the heads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from julia1.errors import VerificationError
+from julia1.export.encoder_graph import additive_mask, bert_encoder, embedding, mean_of, require_known, unsqueeze
+from julia1.export.graph_builder import GraphBuilder
+from julia1.export.shared_weights import SharedWeights
+from julia1.runtime.fixed import ATTENTION_MASK, CATEGORIES, HEAD, INPUT_IDS, NUMBERS
+
+
+def fixed_graph(weights: SharedWeights, precision: str) -> onnx.ModelProto:
+    """The graph with dynamic rows and tokens.
+
+    Args:
+        weights: the shared weight file of a ``FixedModel``.
+        precision: ``"fp32"`` or ``"int8"``.
+
+    Raises:
+        VerificationError: an encoder that this graph cannot express, or a file of another kind.
+    """
+    described = weights.fixed
+    if described is None:
+        raise VerificationError("the weight file holds no fixed heads")
+    config = weights.config
+    require_known(config)
+    width, heads = config["hidden_size"], described["heads"]
+    graph = GraphBuilder(weights, int8=precision == "int8")
+    hidden, batched = bert_encoder(graph, config, _mask(graph), _positions(graph), context=False)
+    states = graph.add("Reshape", [hidden, batched], "states")
+    inside = graph.add("Equal", [ATTENTION_MASK, graph.constant(1, np.int64)], "inside")
+    pooled = {name: graph.flat(_pooled(graph, name, states, inside), width) for name in ("cls", "mean", "max")}
+    parts = [pooled[name] for name in described["pooling"].split("+")]
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.INT64, ["rows", "tokens"])
+        for name in (INPUT_IDS, ATTENTION_MASK)
+    ]
+    features = described["features"]
+    if features["numbers"] or features["categories"]:
+        parts.append(_features(graph, features))
+        inputs += [
+            helper.make_tensor_value_info(NUMBERS, TensorProto.FLOAT, ["rows", len(features["numbers"])]),
+            helper.make_tensor_value_info(CATEGORIES, TensorProto.INT64, ["rows", len(features["categories"])]),
+        ]
+    together = graph.add("Concat", parts, "pooled", axis=-1) if len(parts) > 1 else parts[0]
+    outputs = []
+    for number, head in enumerate(heads):
+        inner = graph.add("Gelu", [graph.linear(together, f"heads.{number}.hidden")])
+        found = graph.float_linear(inner, f"heads.{number}.out")
+        if head["name"] in described["vectors"]:
+            found = graph.add("Add", [found, _likeness(graph, pooled["mean"], f"heads.{number}")])
+        graph.add("Identity", [found], HEAD.format(number))
+        outputs.append(
+            helper.make_tensor_value_info(HEAD.format(number), TensorProto.FLOAT, ["rows", max(1, len(head["labels"]))])
+        )
+    return graph.model(inputs, outputs)
+
+
+def _mask(graph: GraphBuilder) -> str:
+    """Tokens see tokens; padding sees everything, so that no row of a softmax is empty."""
+    real = graph.add("Equal", [ATTENTION_MASK, graph.constant(1, np.int64)])
+    padding_viewer = unsqueeze(graph, graph.add("Not", [real]), 2)
+    return additive_mask(graph, graph.add("Or", [unsqueeze(graph, real, 1), padding_viewer], "sees"))
+
+
+def _positions(graph: GraphBuilder) -> str:
+    """0, 1, 2 ... as ``[1, tokens]``."""
+    tokens = graph.add("Shape", [INPUT_IDS], start=1, end=2)
+    count = graph.add("Squeeze", [tokens])
+    places = graph.add("Range", [graph.constant(0, np.int64), count, graph.constant(1, np.int64)])
+    return unsqueeze(graph, places, 0)
+
+
+def _pooled(graph: GraphBuilder, name: str, states: str, inside: str) -> str:
+    if name == "mean":
+        return mean_of(graph, inside, states)
+    zero, one = graph.constant([0], np.int64), graph.constant([1], np.int64)
+    if name == "cls":
+        return graph.add("Slice", [states, zero, one, one], "cls")
+    lowest = graph.constant(np.finfo(np.float32).min)
+    return graph.add("ReduceMax", [graph.add("Where", [unsqueeze(graph, inside, 2), states, lowest]), one], "max")
+
+
+def _features(graph: GraphBuilder, features: dict[str, Any]) -> str:
+    statistics = list(features["numbers"].values())
+    parts = []
+    if statistics:
+        missing = graph.add("IsNaN", [NUMBERS], "missing")
+        centre = graph.constant([mean for mean, _ in statistics], name="features.centre")
+        spread = graph.constant([deviation for _, deviation in statistics], name="features.spread")
+        standard = graph.add("Div", [graph.add("Sub", [NUMBERS, centre]), spread])
+        parts.append(graph.add("Where", [missing, graph.constant(0.0), standard]))
+        parts.append(graph.add("Cast", [missing], to=TensorProto.FLOAT))
+    for number in range(len(features["categories"])):
+        index = graph.add("Gather", [CATEGORIES, graph.constant(number, np.int64)], axis=1)
+        width = graph.weights.table[f"features.tables.{number}.weight"].shape[1]
+        parts.append(
+            graph.flat(embedding(graph, f"features.tables.{number}", unsqueeze(graph, index, 1), width), width)
+        )
+    mixed = graph.float_linear(graph.add("Concat", parts, "features", axis=-1), "features.mix")
+    return graph.add("Gelu", [mixed])
+
+
+def _likeness(graph: GraphBuilder, mean: str, head: str) -> str:
+    """Scaled cosine of the text's mean with each label's vector, ``[rows, labels]``."""
+    vectors = graph.weights.value(f"{head}.vectors")
+    lengths = np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    scaled = (vectors / lengths).T * np.exp(graph.weights.value(f"{head}.log_scale"))
+    axis = graph.constant([-1], np.int64)
+    length = graph.add("Max", [graph.add("ReduceL2", [mean, axis], keepdims=1), graph.constant(1e-12)])
+    unit = graph.add("Div", [mean, length])
+    return graph.add("MatMul", [unit, graph.constant(scaled, name=f"{head}.label_vectors")])

@@ -1,0 +1,317 @@
+"""From labelled rows to a bundle: split, fine-tune, calibrate, export, measure."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import torch
+
+from julia1.bundle import Bundle, BundleWriter, Calibration, EncodingSettings, FileEntry, Manifest, Variant
+from julia1.bundle.heads import FeatureSpec, HeadSpec
+from julia1.errors import InputError
+from julia1.export import SharedWeights, fixed_graph, input_scales
+from julia1.export.parity import Parity, require_parity
+from julia1.model.fixed_model import FixedModel
+from julia1.model.option_model import OptionModel
+from julia1.model.weights import load_fixed, load_weights, round_weights, save_weights
+from julia1.runtime.engines import open_engine
+from julia1.runtime.fixed import FixedScorer, sigmoid
+from julia1.text.tokenizer import TextTokenizer
+from julia1.train.calibrate import Scored, fit_calibration
+from julia1.train.data.checks import require_trainable, unknown_labels
+from julia1.train.data.rows import DataRow, DataSet, find_heads
+from julia1.train.data.splitting import split_rows
+from julia1.train.finetune import (
+    FineTuner,
+    FineTuning,
+    Item,
+    Report,
+    collate,
+    feature_spec,
+    head_specs,
+    make_items,
+    outputs_of,
+)
+from julia1.train.metrics import MAIN, figures_of
+from julia1.train.release import INT8_NEEDS, WEIGHT_FILE
+
+SCALE_ROWS = 200
+PARITY_ROWS = 64
+LEAST_POSITIVES = 5
+"""A label with fewer validation rows keeps a threshold of one half."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Rows to train on, to stop and calibrate by, and to measure once at the end (may be empty)."""
+
+    train: list[DataRow]
+    validation: list[DataRow]
+    test: list[DataRow]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What ``fit`` made.
+
+    Attributes:
+        bundle: the model.
+        validation, test: figures by head; ``test`` is measured once, with the bundle as it serves.
+        parity: fp32 graph against PyTorch.
+    """
+
+    bundle: Bundle
+    validation: dict[str, dict[str, float]]
+    test: dict[str, dict[str, float]]
+    parity: Parity
+
+
+def make_parts(data: DataSet, validation: DataSet | None, test: DataSet | None, seed: int) -> Parts:
+    """Rows by part; what is not given is cut from the training rows, 8:1:1 in all.
+
+    Raises:
+        InputError: nothing can be learned, or a part has a label that training does not know.
+    """
+    require_trainable(data)
+    for name, other in (("validation", validation), ("test", test)):
+        problems = unknown_labels(data, other, name) if other is not None else []
+        if problems:
+            raise InputError(problems[0])
+    shares = (8.0, 1.0 if validation is None else 0.0, 1.0 if test is None else 0.0)
+    cut = split_rows(data.rows, shares, seed)
+    return Parts(
+        [data.rows[i] for i in cut.train],
+        [data.rows[i] for i in cut.val] if validation is None else validation.rows,
+        [data.rows[i] for i in cut.test] if test is None else test.rows,
+    )
+
+
+def fit(
+    parts: Parts,
+    base: Bundle,
+    output: Path,
+    settings: FineTuning,
+    *,
+    name: str,
+    version: str,
+    provenance: Mapping[str, Any] | None = None,
+    report: Report | None = None,
+) -> Fitted:
+    """Train a model on ``parts`` and write ``output/bundle``; a run found in ``output`` is taken up.
+
+    Args:
+        parts: rows.
+        base: a bundle with a checkpoint, whose encoder and tokenizer training starts from.
+        output: where checkpoints, log and bundle go.
+        settings: hyper-parameters.
+        name, version: of the bundle.
+        provenance: further facts for the card.
+        report: called with a record after every epoch.
+    """
+    tokenizer_file = base.path(base.manifest.tokenizer)
+    tokenizer = TextTokenizer.from_file(tokenizer_file)
+    specs = head_specs(find_heads(parts.train), parts.train)
+    features = feature_spec(parts.train)
+    items = make_items(parts.train, specs, tokenizer, settings, features)
+    validation = make_items(parts.validation, specs, tokenizer, settings, features)
+    torch.manual_seed(settings.seed)
+    model = new_fixed_model(base, specs, features, tokenizer, settings)
+
+    def metric(current: FixedModel, rows: Sequence[Item]) -> dict[str, float]:
+        found = figures_of(specs, outputs_of(current, rows, tokenizer.pad, settings), rows)
+        return {head: found[head][MAIN[spec.kind]] for head, spec in ((s.name, s) for s in specs) if head in found}
+
+    FineTuner(model, items, validation, tokenizer.pad, settings, output, metric).run(report)
+    scales = input_scales(model.eval(), _feeds(items, tokenizer.pad))
+    round_weights(model, scales)
+    exact = replace(settings, bf16=False)
+    found = outputs_of(model, validation, tokenizer.pad, exact)
+    final, calibration = calibrate_heads(specs, found, validation)
+    facts = {**_facts(settings, parts, base), **(provenance or {})}
+    facts["figures"] = {"Validation rows": _table(figures_of(final, found, validation))}
+    encoding = EncodingSettings("fixed", settings.max_tokens)
+    with BundleWriter(output / "bundle", replace=True) as writer:
+        save_weights(model, writer.folder / WEIGHT_FILE, scales)
+        weights = writer.add(writer.folder / WEIGHT_FILE, WEIGHT_FILE)
+        stored = load_fixed(writer.folder / WEIGHT_FILE)
+        manifest = Manifest(
+            name=name,
+            version=version,
+            kind="fixed",
+            encoding=encoding,
+            tokenizer=writer.add(tokenizer_file, "tokenizer.json"),
+            calibration=calibration,
+            variants=(),
+            checkpoint=(weights,),
+            provenance=facts,
+            heads=tuple(final),
+            features=features,
+        )
+        variants, parity = [], Parity(0.0, 0.0, 0)
+        for precision, needs in (("int8", INT8_NEEDS), ("fp32", {})):
+            path = writer.folder / f"model-{precision}.onnx"
+            onnx.save_model(fixed_graph(SharedWeights(writer.folder / WEIGHT_FILE), precision), path)
+            files = (writer.add(path, path.name), weights)
+            scorer = FixedScorer(manifest, tokenizer, open_engine("onnxruntime", path, settings.threads))
+            parity = fixed_parity(stored, scorer, parts.train[:PARITY_ROWS], items[:PARITY_ROWS], tokenizer.pad)
+            variants.append(_variant(precision, files, needs, parity))
+        require_parity(parity)
+        test, served = {}, variants[0]
+        if parts.test:
+            engine = open_engine("onnxruntime", writer.folder / served.files[0].path, settings.threads)
+            test = measure(FixedScorer(manifest, tokenizer, engine), parts.test, final, tokenizer, settings, features)
+            facts["figures"]["Test rows, measured once"] = _table(test)
+        bundle = writer.finish(replace(manifest, variants=tuple(variants), provenance=facts))
+    return Fitted(bundle, figures_of(final, found, validation), test, parity)
+
+
+def new_fixed_model(
+    base: Bundle, specs: Sequence[HeadSpec], features: FeatureSpec, tokenizer: TextTokenizer, settings: FineTuning
+) -> FixedModel:
+    """A model with a bundle's encoder and new heads, whose label vectors are the encoder's reading of the names."""
+    files = [entry for entry in base.manifest.checkpoint or () if entry.path.endswith(".safetensors")]
+    if not files:
+        raise InputError(f"{base.source} cannot be trained further: it has no checkpoint")
+    read = load_weights if base.manifest.kind == "open" else load_fixed
+    source: OptionModel | FixedModel = read(base.path(files[0]))
+    encoder = source.encoder
+    vectors = {
+        spec.name: text_vectors(encoder, tokenizer, spec.labels) for spec in specs if spec.kind in ("choice", "labels")
+    }
+    return FixedModel(encoder, specs, features, dropout=settings.dropout, vectors=vectors)
+
+
+@torch.inference_mode()
+def text_vectors(encoder: torch.nn.Module, tokenizer: TextTokenizer, texts: Sequence[str]) -> torch.Tensor:
+    """Mean last hidden state of each text with [CLS] before it, fp32 ``[texts, width]``."""
+    found = []
+    for ids in tokenizer.ids(list(texts)):
+        states = encoder(input_ids=torch.tensor([[tokenizer.cls, *ids[:126]]])).last_hidden_state
+        found.append(states[0].float().mean(0))
+    return torch.stack(found).clone()
+
+
+def calibrate_heads(
+    specs: Sequence[HeadSpec], outputs: Mapping[str, npt.NDArray[np.float32]], items: Sequence[Item]
+) -> tuple[list[HeadSpec], dict[str, Calibration]]:
+    """Heads with thresholds and deviations, and temperatures, fitted on validation rows."""
+    heads: list[HeadSpec] = []
+    calibration: dict[str, Calibration] = {}
+    for spec in specs:
+        kept = [i for i, item in enumerate(items) if spec.name in item.targets]
+        if not kept:
+            heads.append(spec)
+            continue
+        found = outputs[spec.name][kept].astype(np.float64)
+        targets = np.stack([items[i].targets[spec.name] for i in kept]).astype(np.float64)
+        if spec.kind == "value":
+            deviation = float(np.sqrt(np.square(found - targets).mean())) * spec.spread
+            heads.append(replace(spec, deviation=deviation))
+        elif spec.kind == "labels":
+            best = _binary_temperature(found, targets)
+            calibration[spec.name] = Calibration(best)
+            heads.append(replace(spec, thresholds=label_thresholds(sigmoid(found / best), targets)))
+        else:
+            scored = [Scored(spec.kind, logits, target) for logits, target in zip(found, targets, strict=True)]
+            fitted = fit_calibration(scored)[spec.kind]
+            calibration[spec.name] = Calibration(
+                max(0.05, fitted.temperature + fitted.per_log_options * np.log(spec.outputs))
+            )
+            heads.append(spec)
+    return heads, calibration
+
+
+def label_thresholds(chances: npt.NDArray[np.float64], targets: npt.NDArray[np.float64]) -> tuple[float, ...]:
+    """For each label the threshold with the best F1 on these rows; one half where rows are few or nothing is gained."""
+    found = []
+    for column in range(chances.shape[1]):
+        wanted = targets[:, column] > 0.5
+        best, threshold = _f1(chances[:, column] >= 0.5, wanted), 0.5
+        if wanted.sum() >= LEAST_POSITIVES:
+            for candidate in np.linspace(0.1, 0.9, 17):
+                score = _f1(chances[:, column] >= candidate, wanted)
+                if score > best + 0.01:
+                    best, threshold = score, float(round(candidate, 3))
+        found.append(threshold)
+    return tuple(found)
+
+
+def fixed_parity(
+    model: FixedModel, scorer: FixedScorer, rows: Sequence[DataRow], items: Sequence[Item], pad: int
+) -> Parity:
+    """Compare the outputs of every head with PyTorch's, in batches of eight."""
+    differences = []
+    for start in range(0, len(rows), 8):
+        some = rows[start : start + 8]
+        with torch.inference_mode():
+            expected = model(**collate(items[start : start + 8], pad))
+        found, _ = scorer.outputs([row.text for row in some], [row.features for row in some], False, 4096)
+        differences += [np.abs(expected[h.name].numpy() - f).ravel() for h, f in zip(scorer.heads, found, strict=True)]
+    flat = np.concatenate(differences)
+    return Parity(float(flat.max()), float(flat.mean()), len(flat))
+
+
+def measure(
+    scorer: FixedScorer,
+    rows: Sequence[DataRow],
+    heads: Sequence[HeadSpec],
+    tokenizer: TextTokenizer,
+    settings: FineTuning,
+    features: FeatureSpec,
+) -> dict[str, dict[str, float]]:
+    """Figures of every head with the engine that serves."""
+    found, _ = scorer.outputs([row.text for row in rows], [row.features for row in rows], False, 4096)
+    items = make_items(rows, heads, tokenizer, settings, features)
+    return figures_of(heads, {head.name: values for head, values in zip(heads, found, strict=True)}, items)
+
+
+def _feeds(items: Sequence[Item], pad: int) -> list[dict[str, npt.NDArray[Any]]]:
+    step = max(1, len(items) // SCALE_ROWS)
+    return [{name: value.numpy() for name, value in collate([item], pad).items()} for item in items[::step]]
+
+
+def _binary_temperature(logits: npt.NDArray[np.float64], targets: npt.NDArray[np.float64]) -> float:
+    """The temperature with the least binary cross-entropy."""
+
+    def loss(temperature: float) -> float:
+        chances = np.clip(sigmoid(logits / temperature), 1e-9, 1 - 1e-9)
+        return float(-(targets * np.log(chances) + (1 - targets) * np.log(1 - chances)).mean())
+
+    return float(round(min(np.geomspace(0.3, 5.0, 60), key=loss), 4))
+
+
+def _f1(chosen: npt.NDArray[np.bool_], wanted: npt.NDArray[np.bool_]) -> float:
+    both = float((chosen & wanted).sum())
+    return 2 * both / max(1.0, float(chosen.sum() + wanted.sum()))
+
+
+def _variant(
+    precision: str, files: tuple[FileEntry, ...], needs: Mapping[str, tuple[str, ...]], parity: Parity
+) -> Variant:
+    measured = {
+        "largest output difference to PyTorch": float(f"{parity.largest:.3g}"),
+        "mean output difference to PyTorch": float(f"{parity.mean:.3g}"),
+        "outputs compared": parity.options,
+    }
+    return Variant(precision, "onnxruntime", precision, files, dict(needs), measured)
+
+
+def _facts(settings: FineTuning, parts: Parts, base: Bundle) -> dict[str, Any]:
+    return {
+        "base_model": f"{base.manifest.name} {base.manifest.version}",
+        "rows": {"train": len(parts.train), "validation": len(parts.validation), "test": len(parts.test)},
+        "seed": settings.seed,
+        "hyper_parameters": asdict(settings),
+        "versions": {"python": platform.python_version(), "torch": torch.__version__, "onnx": onnx.__version__},
+    }
+
+
+def _table(figures: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
+    return [{"head": name, **{key: round(value, 4) for key, value in found.items()}} for name, found in figures.items()]

@@ -1,0 +1,66 @@
+"""How good the answers of a head are, by the field's usual figures (scikit-learn computes them)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from julia1.bundle.heads import HeadSpec
+from julia1.runtime.fixed import sigmoid
+from julia1.train.finetune import Item
+
+FloatArray = npt.NDArray[np.float32]
+
+MAIN = {"choice": "macro_f1", "labels": "micro_f1", "yesno": "f1", "score": "quadratic_kappa", "value": "r2"}
+"""The figure that a head of each kind is chosen by; larger is better."""
+
+
+def head_figures(head: HeadSpec, outputs: FloatArray, targets: FloatArray) -> dict[str, float]:
+    """Figures of one head.
+
+    Args:
+        head: what it answers; a labels head chooses by its thresholds.
+        outputs: fp32 ``[rows, outputs]``, logits.
+        targets: fp32 ``[rows, outputs]``; of a choice, yes/no or score the largest is right.
+    """
+    from sklearn.metrics import cohen_kappa_score, f1_score
+
+    if head.kind == "value":
+        error = float(np.square(outputs - targets).mean())
+        spread = float(np.square(targets - targets.mean()).mean())
+        return {"r2": 1 - error / max(spread, 1e-12), "rmse": error**0.5 * head.spread}
+    if head.kind == "labels":
+        chosen = sigmoid(outputs.astype(np.float64)) >= np.array(head.thresholds or [0.5] * len(head.labels))
+        wanted = targets > 0.5
+        return {
+            "micro_f1": float(f1_score(wanted, chosen, average="micro", zero_division=0)),
+            "macro_f1": float(f1_score(wanted, chosen, average="macro", zero_division=0)),
+            "exact": float((chosen == wanted).all(axis=1).mean()),
+        }
+    found, right = outputs.argmax(axis=1), targets.argmax(axis=1)
+    accuracy = float((found == right).mean())
+    if head.kind == "yesno":
+        return {"f1": float(f1_score(right, found, zero_division=0)), "accuracy": accuracy}
+    if head.kind == "score":
+        kappa = cohen_kappa_score(right, found, weights="quadratic", labels=list(range(len(head.labels))))
+        return {
+            "quadratic_kappa": 0.0 if np.isnan(kappa) else float(kappa),
+            "mean_absolute_error": float(np.abs(found - right).mean()),
+            "accuracy": accuracy,
+        }
+    return {"macro_f1": float(f1_score(right, found, average="macro", zero_division=0)), "accuracy": accuracy}
+
+
+def figures_of(
+    heads: Sequence[HeadSpec], outputs: Mapping[str, FloatArray], items: Sequence[Item]
+) -> dict[str, dict[str, float]]:
+    """Figures of every head over the items that answer it."""
+    found = {}
+    for head in heads:
+        kept = [i for i, item in enumerate(items) if head.name in item.targets]
+        if kept:
+            targets = np.stack([items[i].targets[head.name] for i in kept])
+            found[head.name] = head_figures(head, outputs[head.name][kept], targets)
+    return found

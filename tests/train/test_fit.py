@@ -1,0 +1,234 @@
+"""From labelled rows to a bundle that answers without PyTorch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+pytest.importorskip("datasketch")
+
+from julia1 import (  # noqa: E402
+    ChoiceAnswer,
+    Decider,
+    InputError,
+    LabelsAnswer,
+    ScoreAnswer,
+    ValueAnswer,
+    YesNo,
+    YesNoAnswer,
+    load,
+)
+from julia1.bundle import Bundle  # noqa: E402
+from julia1.cli.app import main  # noqa: E402
+from julia1.runtime.cpu import probe  # noqa: E402
+from julia1.runtime.variants import missing_needs  # noqa: E402
+from julia1.train.data.rows import Columns, read_rows  # noqa: E402
+from julia1.train.finetune import FineTuning  # noqa: E402
+from julia1.train.fit import Fitted, fit, make_parts  # noqa: E402
+
+WORDS = ["order", "late", "hotel", "city", "team", "good", "great", "please", "today", "want"]
+SETTINGS = FineTuning(
+    epochs=8, batch_rows=16, learning_rate=3e-3, head_learning_rate=5e-3, threads=1, bf16=False, max_tokens=32
+)
+
+
+def labelled(number: int = 240, seed: int = 1) -> list[dict[str, Any]]:
+    random = np.random.default_rng(seed)
+    rows = []
+    for i in range(number):
+        food, upset = bool(random.integers(2)), int(random.integers(3))
+        words = [str(w) for w in random.choice(WORDS, 4)]
+        words.insert(int(random.integers(4)), "food" if food else "music")
+        words.insert(int(random.integers(4)), ["calm", "upset", "furious"][upset])
+        rows.append(
+            {
+                "text": " ".join([*words, str(i)]),
+                "answers": {
+                    "topic": "food" if food else "music",
+                    "tags": [*(["food"] if food else []), *(["angry"] if upset else [])],
+                    "late": "late" in words,
+                    "upset": upset,
+                    "price": 10.0 + 5 * food + 0.01 * i / number,
+                },
+                "age": float(random.integers(20, 60)),
+            }
+        )
+    return rows
+
+
+@pytest.fixture(scope="module")
+def data_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("labelled") / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, labelled())), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def fitted(data_file: Path, tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Fitted:
+    parts = make_parts(read_rows([data_file], Columns(features=("age",))), None, None, 1)
+    return fit(parts, Bundle.open(tiny_bundle), tmp_path_factory.mktemp("run"), SETTINGS, name="tickets", version="1")
+
+
+@pytest.fixture(scope="module", params=["fp32", "int8"])
+def decider(request: pytest.FixtureRequest, fitted: Fitted) -> Decider:
+    missing = missing_needs(fitted.bundle.variant(request.param), probe())
+    if missing:
+        pytest.skip(f"{request.param} cannot run here: {missing}")
+    return load(fitted.bundle.folder, variant=request.param, threads=1)
+
+
+def test_what_can_be_learned_is_learned(fitted: Fitted) -> None:
+    assert fitted.parity.largest < 1e-4
+    assert set(fitted.test) == {"topic", "tags", "late", "upset", "price"}
+    assert fitted.test["topic"]["macro_f1"] > 0.95
+    assert fitted.test["tags"]["micro_f1"] > 0.9
+    assert fitted.test["late"]["f1"] > 0.8
+    assert fitted.test["upset"]["quadratic_kappa"] > 0.9
+    assert fitted.test["price"]["r2"] > 0.8
+
+
+def test_every_head_answers_by_its_name(decider: Decider) -> None:
+    answers = decider.decide("please food late furious today", features={"age": 30})
+    assert isinstance(answers["topic"], ChoiceAnswer)
+    assert answers["topic"].choice == "food"
+    assert isinstance(answers["tags"], LabelsAnswer)
+    assert set(answers["tags"].labels) == {"food", "angry"}
+    assert isinstance(answers["late"], YesNoAnswer)
+    assert answers["late"].yes
+    assert isinstance(answers["upset"], ScoreAnswer)
+    assert answers["upset"].level == 2
+    assert isinstance(answers["price"], ValueAnswer)
+    assert answers["price"].value == pytest.approx(15, abs=2.5)
+    assert json.dumps({name: answer.to_dict() for name, answer in answers.items()})
+
+
+def test_a_batch_moves_no_answer(decider: Decider) -> None:
+    texts = [row["text"] for row in labelled(40, seed=5)]
+    features = [{"age": float(i)} if i % 2 else None for i in range(40)]
+    alone = [decider.decide(text, features=own) for text, own in zip(texts, features, strict=True)]
+    assert decider.decide_many(texts, features=features) == alone
+    assert decider.decide_many(texts, features=features, batch_tokens=30) == alone
+
+
+def test_both_variants_say_the_same(fitted: Fitted) -> None:
+    texts = [row["text"] for row in labelled(60, seed=6)]
+    if missing_needs(fitted.bundle.variant("int8"), probe()):
+        pytest.skip("int8 cannot run here")
+    first, second = (load(fitted.bundle.folder, variant=v, threads=1).decide_many(texts) for v in ("fp32", "int8"))
+    same = [a["topic"].choice == b["topic"].choice for a, b in zip(first, second, strict=True)]  # type: ignore[union-attr]
+    assert np.mean(same) > 0.95
+
+
+def test_the_bundle_says_what_it_is(fitted: Fitted) -> None:
+    again = Bundle.open(fitted.bundle.folder)
+    assert again.manifest == fitted.bundle.manifest
+    assert {check.status for check in again.verify()} == {"ok"}
+    card = (fitted.bundle.folder / "card.md").read_text(encoding="utf-8")
+    assert "Test rows, measured once" in card
+    assert "tickets" in card
+
+
+def test_a_second_call_takes_the_finished_run_up(fitted: Fitted, data_file: Path, tiny_bundle: Path) -> None:
+    weights = (fitted.bundle.folder / "weights.safetensors").read_bytes()
+    parts = make_parts(read_rows([data_file], Columns(features=("age",))), None, None, 1)
+    again = fit(parts, Bundle.open(tiny_bundle), fitted.bundle.folder.parent, SETTINGS, name="tickets", version="1")
+    assert (again.bundle.folder / "weights.safetensors").read_bytes() == weights
+
+
+def test_a_trained_bundle_can_be_trained_further(fitted: Fitted, data_file: Path, tmp_path: Path) -> None:
+    parts = make_parts(read_rows([data_file]), None, None, 1)
+    settings = FineTuning(epochs=1, threads=1, bf16=False, max_tokens=32)
+    again = fit(parts, fitted.bundle, tmp_path, settings, name="more", version="2")
+    assert again.bundle.manifest.provenance["base_model"] == "tickets 1"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda d: d.decide("a text", {"q": YesNo("Late?")}), "answers fixed questions .*: leave the questions out"),
+        (lambda d: d.decide("a text", features={"height": 3}), "no feature 'height'; it has: age"),
+        (lambda d: d.decide("a text", features={"age": "old"}), "'age' is 'old': it must be a finite number"),
+        (lambda d: d.decide("a text", features={"age": float("inf")}), "must be a finite number"),
+        (lambda d: d.decide_many(["a", "b"], features=[None]), "2 states and 1 rows of features"),
+        (lambda d: d.decide("a text", abstain_below=2), "a confidence lies between 0 and 1"),
+    ],
+)
+def test_bad_calls_are_one_clear_error(decider: Decider, call: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        call(decider)
+
+
+def test_an_open_model_wants_questions(decider_fp32: Decider) -> None:
+    with pytest.raises(InputError, match="answers open questions: give it at least one"):
+        decider_fp32.decide("a text")
+
+
+def test_a_trained_bundle_answers_without_pytorch(fitted: Fitted) -> None:
+    code = (
+        "import sys, julia1; d = julia1.load(sys.argv[1], threads=1); print(sorted(d.decide('food late calm')));"
+        "assert not {'torch', 'transformers', 'sklearn'} & set(sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(fitted.bundle.folder)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "['late', 'price', 'tags', 'topic', 'upset']"
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"text": f"a {i}", "label": "x"} for i in range(20)], "every row has 'x'"),
+        (
+            [
+                *({"text": f"a {i} {'xy'[i % 2] * 5}", "label": "xy"[i % 2]} for i in range(40)),
+                {"text": "b", "label": "z"},
+            ],
+            "one row only",
+        ),
+    ],
+)
+def test_rows_that_teach_nothing_are_refused_before_training(
+    tmp_path: Path, rows: list[dict[str, Any]], message: str
+) -> None:
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(InputError, match=message):
+        make_parts(read_rows([tmp_path / "rows.jsonl"]), None, None, 1)
+
+
+def test_a_label_that_only_the_test_rows_have_is_named(data_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "test.jsonl").write_text(json.dumps({"text": "rain", "answers": {"topic": "weather"}}))
+    with pytest.raises(InputError, match=r"test.jsonl:1: the label 'weather' stands in no training row"):
+        make_parts(read_rows([data_file]), None, read_rows([tmp_path / "test.jsonl"]), 1)
+
+
+def test_the_command_trains_and_the_bundle_decides(
+    data_file: Path, tiny_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "model"
+    arguments = [
+        "train",
+        str(data_file),
+        "-o",
+        str(out),
+        "--base",
+        str(tiny_bundle),
+        "--epochs",
+        "2",
+        "--max-tokens",
+        "32",
+    ]
+    assert main([*arguments, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert Path(printed["bundle"]).is_dir()
+    assert set(printed["test"]) == {"topic", "tags", "late", "upset", "price"}
+    assert main(["decide", "food late", "--model", printed["bundle"], "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)["answers"]) == {"topic", "tags", "late", "upset", "price"}
