@@ -147,12 +147,10 @@ def _halved(job: Job, decider: Decider, rows: Sequence[Row]) -> list[Outcome]:
 
 def _decide(job: Job, decider: Decider, rows: Sequence[Row]) -> list[dict[str, Answer]]:
     states = [row.state for row in rows]
-    features = None
     if job.questions is None:
         features = [{name: row.data.get(name) for name in job.features} for row in rows]
-    return decider.decide_many(
-        states, job.questions, features=features, strict=job.strict, abstain_below=job.abstain_below
-    )
+        return decider.decide_many(states, features=features, strict=job.strict, abstain_below=job.abstain_below)
+    return decider.decide_many(states, job.questions, strict=job.strict, abstain_below=job.abstain_below)
 
 
 def _records(job: Job, name: str, chunk: Sequence[Row], outcomes: Iterator[Outcome]) -> Iterator[dict[str, Any]]:

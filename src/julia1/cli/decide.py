@@ -96,9 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     state = _state(arguments)
     decider = _load(arguments)
-    answers = decider.decide(
-        state, questions, features=features or None, strict=arguments.strict, abstain_below=arguments.abstain_below
-    )
+    how = {"strict": arguments.strict, "abstain_below": arguments.abstain_below}
+    answers = decider.decide(state, features=features, **how) if fixed else decider.decide(state, questions, **how)
     if arguments.json:
         print_json({"model": model_fields(decider), "answers": {name: a.to_dict() for name, a in answers.items()}})
     else:

@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _run_rows(arguments: argparse.Namespace, version: str) -> int:
     for flag in ("data", "backbone", "steps"):
         if getattr(arguments, flag) is not None:
-            raise InputError(f"--{flag} has no place beside labelled rows: it is for a recipe")
+            raise InputError(f"--{flag} is for a recipe, and {arguments.sources[0]} is none: a recipe ends in .yaml")
     from julia1.bundle import Bundle
     from julia1.train.data.rows import Columns, read_rows
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from julia1 import InputError
+from julia1.train.data import rows as rows_module
 from julia1.train.data.rows import Columns, read_rows, write_rows
 
 
@@ -107,7 +108,7 @@ def test_a_bad_row_is_named_with_its_line(tmp_path: Path, bad: Any, message: str
 
 
 def test_text_for_a_label_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("julia1.train.data.rows.MAX_LABELS", 3)
+    monkeypatch.setattr(rows_module, "MAX_LABELS", 3)
     with pytest.raises(InputError, match=r"'label' has 4 labels, 3 are taken at most: is this a label, or a text\?"):
         read_rows([written(tmp_path, *({"text": "a", "label": f"label {i}"} for i in range(4)))])
 
