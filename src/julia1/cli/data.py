@@ -57,7 +57,8 @@ def add_to(commands: Commands) -> None:
 def run_check(arguments: argparse.Namespace) -> int:
     """Print the report; raises ``VerificationError`` when something must be mended."""
     with Extra():
-        from julia1.train.data.checks import NEAR, check_data
+        from julia1.train.data.checks import check_data
+        from julia1.train.data.duplicates import NEAR
         from julia1.train.data.report import report_html, report_lines
         from julia1.train.data.rows import read_rows
 

@@ -46,6 +46,9 @@ class FixedHead(nn.Module):
 class FeatureEncoder(nn.Module):
     """Numbers (standardised, with a flag where one is missing) and categories to one vector."""
 
+    centre: Tensor
+    spread: Tensor
+
     def __init__(self, features: FeatureSpec, width: int = 64) -> None:
         super().__init__()
         statistics = [features.numbers[name] for name in features.numbers]

@@ -20,7 +20,7 @@ from julia1.bundle.heads import FeatureSpec, HeadSpec
 from julia1.errors import InputError, TrainingError
 from julia1.model.fixed_model import FixedModel
 from julia1.text.tokenizer import TextTokenizer
-from julia1.train.data.rows import Answer, DataRow, Head
+from julia1.train.data.rows import Answer, DataRow, Head, labels_of
 
 ORDINAL_LEVELS = 12
 """A score with at most so many distinct values has levels; with more it is a number."""
@@ -164,17 +164,19 @@ def target_of(spec: HeadSpec, answer: Answer, place: str, level_spread: float) -
         at = int(np.abs(values - float(answer)).argmin())  # type: ignore[arg-type]
         distance = np.arange(len(values)) - at
         bell = np.exp(-0.5 * (distance / level_spread) ** 2) if level_spread else (distance == 0).astype(float)
-        return (bell / bell.sum()).astype(np.float32)
+        level: npt.NDArray[np.float32] = (bell / bell.sum()).astype(np.float32)
+        return level
     places = {label: i for i, label in enumerate(spec.labels)}
-    shares = (
-        answer if isinstance(answer, Mapping) else dict.fromkeys([answer] if isinstance(answer, str) else answer, 1.0)
-    )  # type: ignore[arg-type, list-item, call-overload]
+    soft = isinstance(answer, Mapping)
+    shares = dict(answer) if isinstance(answer, Mapping) else dict.fromkeys(labels_of(answer), 1.0)
     target = np.zeros(len(spec.labels), np.float32)
     for label, share in shares.items():
         if label not in places:
             raise InputError(f"{place}: the label {label!r} of {spec.name!r} is not among those that are trained")
         target[places[label]] = share
-    return target / target.sum() if isinstance(answer, Mapping) and target.sum() else target
+    if soft and target.sum():
+        target /= target.sum()
+    return target
 
 
 def bucketed(items: Sequence[Item], settings: FineTuning, rng: random.Random | None) -> Iterator[list[int]]:

@@ -284,7 +284,8 @@ def _binary_temperature(logits: npt.NDArray[np.float64], targets: npt.NDArray[np
         chances = np.clip(sigmoid(logits / temperature), 1e-9, 1 - 1e-9)
         return float(-(targets * np.log(chances) + (1 - targets) * np.log(1 - chances)).mean())
 
-    return float(round(min(np.geomspace(0.3, 5.0, 60), key=loss), 4))
+    candidates = [float(temperature) for temperature in np.geomspace(0.3, 5.0, 60)]
+    return round(min(candidates, key=loss), 4)
 
 
 def _f1(chosen: npt.NDArray[np.bool_], wanted: npt.NDArray[np.bool_]) -> float:

@@ -186,3 +186,11 @@ class TestCommand:
         assert main(["data", *arguments]) == 2
         assert message in capsys.readouterr().err
         assert list(tmp_path.iterdir()) == []
+
+
+def test_many_different_scores_are_counted_in_tenths_of_their_range(tmp_path: Path) -> None:
+    rows = [{"text": f"a {i} {'abcdefgh'[i % 8]}", "score": i / 2} for i in range(101)]
+    counts = check_data(data_of(tmp_path, rows), suspicious=False).balance[0].counts
+    assert sum(counts.values()) == 101
+    assert counts["0 to 5"] == 10
+    assert counts["45 to 50"] == 11

@@ -300,7 +300,7 @@ def _names_of(head: Head, answers: Sequence[Answer]) -> Callable[[Answer], tuple
 
     def tenth(answer: Answer) -> tuple[str, ...]:
         value = float(answer)  # type: ignore[arg-type]
-        place = int(min(9, np.searchsorted(edges, value, side="right") - 1))
+        place = min(9, int(np.searchsorted(edges, value, side="right") - 1))
         return (f"{edges[place]:g} to {edges[place + 1]:g}",)
 
     return tenth
