@@ -285,7 +285,8 @@ def _binary_temperature(logits: npt.NDArray[np.float64], targets: npt.NDArray[np
         return float(-(targets * np.log(chances) + (1 - targets) * np.log(1 - chances)).mean())
 
     candidates = [float(temperature) for temperature in np.geomspace(0.3, 5.0, 60)]
-    return round(min(candidates, key=loss), 4)
+    best: float = min(candidates, key=loss)
+    return round(best, 4)
 
 
 def _f1(chosen: npt.NDArray[np.bool_], wanted: npt.NDArray[np.bool_]) -> float:
