@@ -47,6 +47,7 @@ def add_to(commands: Commands) -> None:
         metavar="X",
         help="likeness of near duplicates (default: 0.8; 1 for equal texts only)",
     )
+    split.add_argument("--force", action="store_true", help="write over parts that are there")
     clean = _part(parts, "clean", run_clean, "take markup, invisible characters, repeated blanks and repeated rows out")
     clean.add_argument("-o", "--output", metavar="FILE", type=Path, required=True, help="a .jsonl file")
     clean.add_argument(
@@ -98,13 +99,21 @@ def run_split(arguments: argparse.Namespace) -> int:
 
         near = NEAR if arguments.near is None else None if arguments.near == 1 else arguments.near
         split = split_rows(data.rows, arguments.shares, arguments.seed, near)
+    targets = {name: arguments.output / f"{name}.jsonl" for name in SPLITS}
+    present = [path for path in targets.values() if path.exists()]
+    if any(path.samefile(source) for path in present for source in arguments.files):
+        raise InputError(f"--output {arguments.output}: the parts would overwrite what they are made of")
+    if present and not arguments.force:
+        raise InputError(f"{present[0]} is there already: name another folder, or write over it with --force")
     arguments.output.mkdir(parents=True, exist_ok=True)
+    for path in present:
+        path.unlink()  # a part that is no longer made would hold rows of the others
     sizes = {}
     for name in SPLITS:
         chosen = getattr(split, name)
         sizes[name] = len(chosen)
         if chosen:
-            write_rows(arguments.output / f"{name}.jsonl", [data.rows[i].data for i in chosen])
+            write_rows(targets[name], [data.rows[i].data for i in chosen])
     if arguments.json:
         print_json({"folder": str(arguments.output), **sizes, "left_out": len(split.left_out)})
     else:
@@ -117,13 +126,13 @@ def run_split(arguments: argparse.Namespace) -> int:
 def run_clean(arguments: argparse.Namespace) -> int:
     """Write the cleaned rows."""
     from julia1.train.data.cleaning import clean_text
+    from julia1.train.data.duplicates import content_key
     from julia1.train.data.rows import read_rows, write_rows
-    from julia1.train.sources import text_key
 
     if arguments.output.suffix.lower() != ".jsonl":
         raise InputError(f"--output {arguments.output}: cleaned rows are JSON lines, name the file .jsonl")
     columns = _columns(arguments)
-    data = read_rows(arguments.files, columns)
+    data = read_rows(arguments.files, columns, allow_empty=True)
     done: Counter[str] = Counter()
     seen: set[tuple[str, str]] = set()
     kept: list[dict[str, Any]] = []
@@ -136,10 +145,11 @@ def run_clean(arguments: argparse.Namespace) -> int:
         }
         done["changed"] += cleaned != row.data
         text = next((cleaned[n] for n in (columns.text, "text", "state") if n in cleaned), "")
-        if isinstance(text, str) and not text:
+        if isinstance(text, str) and not text and not columns.features:
             done["emptied"] += 1
             continue
-        key = (text_key(str(text)) or str(text), repr(sorted(row.answers.items(), key=lambda item: item[0])))
+        answers = repr(sorted(row.answers.items(), key=lambda item: item[0]))
+        key = (content_key(f"{text} {dict(row.features)}"), answers)
         if key in seen and not arguments.keep_duplicates:
             done["repeated"] += 1
             continue

@@ -13,7 +13,7 @@ pytest.importorskip("sklearn")
 
 from julia1 import InputError
 from julia1.cli.app import main
-from julia1.train.data.checks import check_data, require_trainable
+from julia1.train.data.checks import check_data, leaks, require_trainable
 from julia1.train.data.report import report_html, report_lines
 from julia1.train.data.rows import DataSet, read_rows
 
@@ -114,7 +114,49 @@ def test_long_lists_are_cut_on_the_terminal(tmp_path: Path) -> None:
     assert any("and 30 more with 2 to 2 rows each" in line for line in lines)
 
 
+def test_a_test_set_with_answers_of_another_type_is_named(tmp_path: Path) -> None:
+    train = data_of(tmp_path, [{"text": f"a {i}", "label": str(i % 2)} for i in range(10)])
+    test = data_of(tmp_path, [{"text": "b", "label": 1}], "test.jsonl")
+    (problem,) = check_data(train, {"test": test}, suspicious=False).problems
+    assert problem.endswith(":1: the test rows answer 'label' with values of another type than training")
+
+
+def test_a_level_that_training_never_has_is_named(tmp_path: Path) -> None:
+    train = data_of(tmp_path, [{"text": f"a {i}", "score": [1, 2, 4][i % 3]} for i in range(12)])
+    test = data_of(tmp_path, [{"text": "b", "score": 2}, {"text": "c", "score": 3}], "test.jsonl")
+    (problem,) = check_data(train, {"test": test}, suspicious=False).problems
+    assert problem.endswith(":2: the level 3 of 'score' stands in no training row")
+
+
+def test_a_leak_by_group_is_found(tmp_path: Path) -> None:
+    train = data_of(tmp_path, [{"text": "will it rain", "label": "weather", "group": 7}])
+    test = data_of(tmp_path, [{"text": "wird es regnen", "label": "weather", "group": 7}], "test.jsonl")
+    assert len(leaks(train.rows, test.rows)) == 1
+
+
+def test_texts_cannot_move_the_cursor(tmp_path: Path) -> None:
+    rows = [{"text": "same \x1b[2J text", "label": label} for label in ("x", "y\x1b[31m")] * 3
+    lines = report_lines(check_data(data_of(tmp_path, rows), suspicious=False))
+    assert not any("\x1b" in line or "\n" in line for line in lines)
+
+
 class TestCommand:
+    def test_split_never_writes_over_what_it_reads(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        data_of(tmp_path, separable(60), "train.jsonl")
+        before = (tmp_path / "train.jsonl").read_bytes()
+        assert main(["data", "split", str(tmp_path / "train.jsonl"), "-o", str(tmp_path), "--force"]) == 2
+        assert "would overwrite what they are made of" in capsys.readouterr().err
+        assert (tmp_path / "train.jsonl").read_bytes() == before
+
+    def test_split_again_leaves_no_old_part(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        data_of(tmp_path, separable(60))
+        arguments = ["data", "split", str(tmp_path / "rows.jsonl"), "-o", str(tmp_path / "parts")]
+        assert main(arguments) == 0
+        assert main(arguments) == 2
+        assert "is there already" in capsys.readouterr().err
+        assert main([*arguments, "--shares", "9:0:1", "--force"]) == 0
+        assert not (tmp_path / "parts" / "val.jsonl").exists()
+
     def test_check_prints_and_writes_a_page(
         self, tmp_path: Path, tiny_bundle: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

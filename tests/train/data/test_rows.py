@@ -61,6 +61,17 @@ def test_csv_reads_quotes_line_breaks_and_lists(tmp_path: Path) -> None:
     assert [row.place for row in data.rows] == [f"{path}:2", f"{path}:4"]
 
 
+def test_csv_columns_that_are_named_are_read_by_what_they_hold(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("text,team,stars,tags,age,plan\na,1,4,x|y,34,7a\nb,2,3.5,x,,8\n", encoding="utf-8")
+    columns = Columns(answers=("stars", "tags"), features=("age", "plan"))
+    data = read_rows([path], columns)
+    assert data.rows[0].answers == {"stars": 4.0, "tags": ("x", "y")}
+    assert data.rows[1].answers == {"stars": 3.5, "tags": ("x",)}
+    assert [row.features for row in data.rows] == [{"age": 34.0, "plan": "7a"}, {"age": None, "plan": "8"}]
+    assert read_rows([path], Columns(answers=("team",))).heads["team"].kind == "score"
+
+
 def test_parquet_reads_like_json_lines(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -97,6 +108,11 @@ GOOD = {"text": "a", "label": "x"}
         ({"text": "a", "labels": ["x", "x"]}, "rows.jsonl:2: 'labels' names a label twice"),
         ({"text": "a", "labels": ["x", 3]}, "rows.jsonl:2: 'labels' has a label that is no text: 3"),
         ({"text": "a", "targets": {"x": -1}}, "rows.jsonl:2: 'targets' gives 'x' the probability -1"),
+        ({"text": "a", "score": 10**400}, "rows.jsonl:2: 'score' is 1000"),
+        ({"text": "a", "score": 1e39}, "rows.jsonl:2: 'score' is 1e\\+39"),
+        ({"text": "a", "targets": {"x": 0}}, "rows.jsonl:2: 'targets' gives every label the probability 0"),
+        ('{"text": "a", "label": "\\ud800"}', "rows.jsonl:2: 'label': the label holds a lone surrogate"),
+        ("[" * 5000 + "]" * 5000, "rows.jsonl:2: not JSON that can be read"),
         ({"text": "a", "targets": {}}, "rows.jsonl:2: 'targets' is {}"),
         ({"text": "a", "answers": ["x"]}, "rows.jsonl:2: 'answers' must map questions to answers"),
         ({"text": "a", "label": "x", "augmented": "maybe"}, "rows.jsonl:2: 'augmented' is 'maybe'"),
@@ -138,3 +154,16 @@ def test_rows_are_written_as_they_were_read(tmp_path: Path) -> None:
     write_rows(tmp_path / "out.jsonl", rows)
     assert [dict(row.data) for row in read_rows([tmp_path / "out.jsonl"]).rows] == rows
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+def test_a_feature_that_no_row_has_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path, {**GOOD, "age": 3}, {**GOOD, "age": " "})
+    with pytest.raises(InputError, match="no row has the feature 'agee'"):
+        read_rows([path], Columns(features=("agee",)))
+    assert [row.features for row in read_rows([path], Columns(features=("age",))).rows] == [{"age": 3.0}, {"age": None}]
+
+
+@pytest.mark.parametrize("value", [float("inf"), 10**400, 1e39, [1]])
+def test_a_feature_that_cannot_be_used_is_named(tmp_path: Path, value: Any) -> None:
+    with pytest.raises(InputError, match=r"rows.jsonl:1: the feature 'age' is .*: give a finite number or a text"):
+        read_rows([written(tmp_path, {**GOOD, "age": value})], Columns(features=("age",)))

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from julia1.errors import InputError
-from julia1.train.data.duplicates import NEAR, exact_duplicates, near_duplicates
-from julia1.train.data.rows import Answer, DataRow, DataSet, Head, labels_of
-from julia1.train.sources import text_key
+from julia1.train.data.duplicates import NEAR, content_key, content_of, exact_duplicates, near_duplicates
+from julia1.train.data.rows import Answer, DataRow, DataSet, Head, is_number, kind_of, labels_of
 
 PERCENTILES = (50, 90, 95, 99, 100)
 RARE = 10
 """A label with fewer rows can hardly be learned, nor measured."""
 FOLDS = 5
+MOST_DOUBTED = 5_000_000
+"""Labels times rows up to which labels are doubted."""
 SURE = 0.7
 DOUBTFUL = 0.1
 """A label is suspicious when a model that did not see the row gives it less, and another one more than ``SURE``."""
@@ -129,8 +130,7 @@ def check_data(
     report.exact_duplicates = sum(len(members) - 1 for members in same)
     report.conflicts = [conflict for members in same for conflict in conflicts_of([rows[i] for i in members])]
     if near is not None:
-        pairs = near_duplicates([row.text for row in rows], near)
-        report.near_duplicates = sum(text_key(rows[a].text) != text_key(rows[b].text) for a, b in pairs)
+        report.near_duplicates = len(near_duplicates([content_of(row) for row in rows], near))
     if count_tokens is not None:
         tokens = np.asarray(count_tokens([row.text for row in rows]))
         report.lengths = {str(p): int(np.percentile(tokens, p)) for p in PERCENTILES}
@@ -179,28 +179,51 @@ def conflicts_of(rows: Sequence[DataRow]) -> list[Conflict]:
 
 
 def unknown_labels(data: DataSet, other: DataSet, name: str) -> list[str]:
-    """A line for each label of ``other`` that ``data`` does not have."""
+    """A line for each question, type of answer, label or level of ``other`` that ``data`` does not have."""
     lines = []
     for row in other.rows:
         for question, answer in row.answers.items():
             head = data.heads.get(question)
             if head is None:
                 lines.append(f"{row.place}: the {name} rows answer {question!r}, which no training row does")
+            elif kind_of(answer) != head.kind:
+                lines.append(
+                    f"{row.place}: the {name} rows answer {question!r} with values of another type than training"
+                )
             else:
                 missing = [label for label in labels_of(answer) if label not in head.labels]
                 lines += [f"{row.place}: the label {label!r} stands in no training row" for label in missing]
+    for head in data.heads.values():
+        if head.kind == "score" and not is_number(head.name, data.rows):
+            known = {row.answers[head.name] for row in data.rows if head.name in row.answers}
+            lines += [
+                f"{row.place}: the level {row.answers[head.name]:g} of {head.name!r} stands in no training row"
+                for row in other.rows
+                if kind_of(row.answers.get(head.name, "")) == "score" and row.answers[head.name] not in known
+            ]
     return list({line.partition(": ")[2]: line for line in reversed(lines)}.values())[::-1]
 
 
 def leaks(rows: Sequence[DataRow], others: Sequence[DataRow], near: float | None = NEAR) -> list[tuple[str, str]]:
-    """Places of ``others`` whose text stands in ``rows``, each with the place there."""
-    places = {text_key(row.text): row.place for row in rows}
-    found = {row.place: places[text_key(row.text)] for row in others if text_key(row.text) in places}
+    """Places of ``others`` that stand in ``rows``, exactly, nearly or by their group, each with the place there."""
+    places = {content_key(content_of(row)): row.place for row in rows}
+    groups = {row.group: row.place for row in rows if row.group}
+    found: dict[str, str] = {}
+    for row in others:
+        there = places.get(content_key(content_of(row))) or groups.get(row.group)
+        if there is not None:
+            found[row.place] = there
     if near is not None:
-        texts = [*rows, *others]
-        for first, second in near_duplicates([row.text for row in texts], near):
+        together = [*rows, *others]
+        contents = [content_of(row) for row in together]
+        near_keys: dict[str, str] = {}
+        for first, second in near_duplicates(contents, near):
             if first < len(rows) <= second:
-                found.setdefault(texts[second].place, texts[first].place)
+                near_keys.setdefault(content_key(contents[second]), together[first].place)
+        for row in others:
+            key = content_key(content_of(row))
+            if key in near_keys:
+                found.setdefault(row.place, near_keys[key])
     return sorted(found.items())
 
 
@@ -212,6 +235,8 @@ def suspicious_labels(head: Head, rows: Sequence[DataRow]) -> list[Suspicion]:
     from sklearn.pipeline import make_pipeline
 
     answered = [row for row in rows if head.name in row.answers]
+    if len(head.labels) * len(answered) > MOST_DOUBTED:
+        return []  # hours of training for a hint
     counts = Counter(str(row.answers[head.name]) for row in answered)
     used = [row for row in answered if counts[str(row.answers[head.name])] >= FOLDS]
     labels = np.array([str(row.answers[head.name]) for row in used])
@@ -313,4 +338,4 @@ def _plain(answer: Answer) -> str:
         return ", ".join(sorted(answer)) or "(none)"
     if isinstance(answer, Mapping):
         return ", ".join(f"{label} {share:g}" for label, share in sorted(answer.items()))
-    return f"{answer:g}" if isinstance(answer, float) else str(answer)
+    return f"{answer:.15g}" if isinstance(answer, float) else str(answer)

@@ -43,41 +43,57 @@ class Families:
 
 
 def families(rows: Sequence[DataRow], near: float | None = NEAR) -> Families:
-    """Join rows with the same text, the same group, and, unless ``near`` is ``None``, nearly the same text."""
+    """Join rows with the same content, the same group, and, unless ``near`` is ``None``, nearly the same content."""
     joined = Families(len(rows))
     for same in (exact_duplicates(rows), _by_group(rows)):
         for members in same:
             for index in members[1:]:
                 joined.join(members[0], index)
     if near is not None:
-        for first, second in near_duplicates([row.text for row in rows], near):
+        for first, second in near_duplicates([content_of(row) for row in rows], near):
             joined.join(first, second)
     return joined
 
 
+def content_of(row: DataRow) -> str:
+    """What a model sees of a row: its text, and its structured features."""
+    features = "".join(f" {name}={value}" for name, value in row.features.items() if value is not None)
+    return row.text + features
+
+
+def content_key(content: str) -> str:
+    """Equal for contents that are equal but for case, blanks and punctuation."""
+    return text_key(content) or " ".join(content.split())
+
+
 def exact_duplicates(rows: Sequence[DataRow]) -> list[list[int]]:
-    """Indices of rows with the same text, two or more each; case, blanks and punctuation are ignored."""
+    """Indices of rows with the same content, two or more each; case, blanks and punctuation are ignored."""
     by_key: dict[str, list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
-        by_key[text_key(row.text) or row.text.strip()].append(index)
+        by_key[content_key(content_of(row))].append(index)
     return [members for members in by_key.values() if len(members) > 1]
 
 
-def near_duplicates(texts: Sequence[str], likeness: float = NEAR) -> list[tuple[int, int]]:
-    """Pairs of indices of texts that are nearly the same, texts that are exactly so included.
+def near_duplicates(contents: Sequence[str], likeness: float = NEAR) -> list[tuple[int, int]]:
+    """Pairs of indices of contents that are nearly but not exactly the same, each content at its first place.
 
     MinHash finds candidates and the exact likeness decides, so no pair is wrong; a pair near the bound may be missed.
     """
     from datasketch import MinHash, MinHashLSH
 
-    grams = [_grams(text) for text in texts]
+    first: dict[str, int] = {}
+    for number, content in enumerate(contents):
+        first.setdefault(content_key(content), number)
+    places = list(first.values())
+    grams = [_grams(contents[place]) for place in places]
     index = MinHashLSH(threshold=min(0.9, max(0.1, likeness - MARGIN)), num_perm=PERMUTATIONS)
     pairs: list[tuple[int, int]] = []
-    encoded = [[gram.encode() for gram in sorted(own)] for own in grams]
+    encoded = ([gram.encode() for gram in own] for own in grams)
     for number, signature in enumerate(MinHash.generator(encoded, num_perm=PERMUTATIONS, seed=1)):
         if not grams[number]:
             continue
-        pairs += [(o, number) for o in index.query(signature) if _jaccard(grams[number], grams[o]) >= likeness]
+        alike = [o for o in index.query(signature) if _jaccard(grams[number], grams[o]) >= likeness]
+        pairs += [(places[o], places[number]) for o in alike]
         index.insert(number, signature)
     return sorted(pairs)
 

@@ -38,6 +38,7 @@ def report_lines(report: DataReport) -> list[str]:
             lines += ["", f"{title} ({len(items):,})", *(f"  {item}" for item in items[:SHOWN])]
             if len(items) > SHOWN:
                 lines.append(f"  and {len(items) - SHOWN:,} more: --json or --html show them")
+    lines = [_printable(line) for line in lines]
     lines += ["", "nothing stands in the way of training" if not report.problems else "mend these before training"]
     return lines
 
@@ -74,6 +75,11 @@ def report_html(report: DataReport, title: str) -> str:
         if items:
             parts.append(f"<h2>{escape(name)} ({len(items):,})</h2>" + _html_list(items))
     return "\n".join(parts) + "</html>\n"
+
+
+def _printable(line: str) -> str:
+    """The line without what would move the cursor or end it: texts come from anywhere."""
+    return "".join(c if c.isprintable() else " " for c in line)
 
 
 def _lists(report: DataReport) -> list[tuple[str, list[str]]]:

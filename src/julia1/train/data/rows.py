@@ -19,12 +19,12 @@ import difflib
 import io
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from julia1.content import render, shown
+from julia1.content import checked_text, render, shown
 from julia1.errors import InputError, MissingExtraError
 
 Kind = Literal["choice", "labels", "yesno", "score", "soft"]
@@ -34,7 +34,11 @@ TEXT_FIELDS = ("text", "state")
 ANSWER_FIELDS = ("label", "labels", "score", "targets")
 LIST_SEPARATOR = "|"
 """Between the labels of one cell in a CSV file."""
+ORDINAL_LEVELS = 12
+"""A score with at most so many distinct values has levels; with more it is a number."""
 MAX_LABELS = 10_000
+LARGEST = 3e38
+"""What a float of 32 bits holds."""
 
 
 @dataclass(frozen=True)
@@ -105,17 +109,25 @@ class DataSet:
     heads: dict[str, Head] = field(default_factory=dict)
 
 
-def read_rows(paths: Sequence[Path], columns: Columns | None = None) -> DataSet:
+def read_rows(paths: Sequence[Path], columns: Columns | None = None, *, allow_empty: bool = False) -> DataSet:
     """Read files of one schema.
+
+    Args:
+        paths: the files.
+        columns: which fields are what.
+        allow_empty: take rows whose text is blank too.
 
     Raises:
         InputError: a file that cannot be read, a bad row, a row without text or answers, answers of mixed types, or a
             set without rows; named with file and line.
     """
     columns = columns or Columns()
-    rows = [_row(place, data, columns) for path in paths for place, data in _records(path, columns)]
+    rows = [_row(place, data, columns, allow_empty) for path in paths for place, data in _records(path, columns)]
     if not rows:
         raise InputError(f"{', '.join(map(str, paths))}: no rows")
+    for name in columns.features:
+        if all(row.features[name] is None for row in rows):
+            raise InputError(f"{', '.join(map(str, paths))}: no row has the feature {name!r}")
     return DataSet(rows, find_heads(rows))
 
 
@@ -145,6 +157,12 @@ def find_heads(rows: Iterable[DataRow]) -> dict[str, Head]:
     return {name: Head(name, kind, tuple(sorted(labels[name]))) for name, (kind, _) in first.items()}
 
 
+def is_number(head: str, rows: Iterable[DataRow]) -> bool:
+    """Whether a question is answered with more different numbers than a scale has levels."""
+    values = {row.answers[head] for row in rows if head in row.answers and kind_of(row.answers[head]) == "score"}
+    return len(values) > ORDINAL_LEVELS
+
+
 def kind_of(answer: Answer) -> Kind:
     """How an answer of this type is asked for."""
     if isinstance(answer, bool):
@@ -168,10 +186,14 @@ def labels_of(answer: Answer) -> tuple[str, ...]:
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write JSON lines under a temporary name, then give the file its own."""
     temporary = path.with_name(f"{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8", newline="\n") as file:
-        for row in rows:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    temporary.replace(path)
+    try:
+        with temporary.open("w", encoding="utf-8", newline="\n") as file:
+            for row in rows:
+                # dates and decimals of a Parquet file have no form of their own in JSON
+                file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _records(path: Path, columns: Columns) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -205,8 +227,8 @@ def _json_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         place = f"{path}:{number}"
         try:
             data = json.loads(line)
-        except ValueError as error:
-            raise InputError(f"{place}: not JSON: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{place}: not JSON that can be read: {error}") from None
         if not isinstance(data, dict):
             raise InputError(f"{place}: a row must be a JSON object, not {shown(data)}")
         yield place, data
@@ -215,30 +237,46 @@ def _json_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def _csv_records(path: Path, columns: Columns, delimiter: str) -> Iterator[tuple[str, dict[str, Any]]]:
     reader = csv.DictReader(io.StringIO(_text_of(path), newline=""), delimiter=delimiter, strict=True)
     start = 2
+    records: list[tuple[str, dict[str, str]]] = []
     try:
         for record in reader:
             place, start = f"{path}:{start}", reader.line_num + 1
             if None in record or None in record.values():
                 raise InputError(f"{place}: the row has another number of cells than the header")
-            yield place, {name: value for name, cell in record.items() if (value := _cell(name, cell)) is not None}
+            records.append((place, record))
     except csv.Error as error:
         raise InputError(f"{path}:{reader.line_num}: not CSV: {error}") from None
+    readers = {name: _cell_reader(name, [row[name] for _, row in records], columns) for name in reader.fieldnames or ()}
+    for place, cells in records:
+        values = {name: readers[name](cell) for name, cell in cells.items()}
+        yield place, {name: value for name, value in values.items() if value is not None}
 
 
-def _cell(name: str, cell: str) -> Any:
-    """What a CSV cell means: an empty one is missing, lists and numbers are told by the field's name."""
-    if not cell.strip():
-        return [] if name == "labels" else None
-    if name == "labels":
-        return [part.strip() for part in cell.split(LIST_SEPARATOR)]
-    if name == "score":
-        try:
-            return float(cell)
-        except ValueError:
-            return cell
-    if name == "augmented":
-        return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(cell.lower(), cell)
-    return cell
+def _cell_reader(name: str, cells: Sequence[str], columns: Columns) -> Callable[[str], Any]:
+    """What the cells of a CSV column mean. Empty ones are missing (in ``labels``: no label).
+
+    ``labels``, and a column named as an answer that has a ``|`` somewhere, hold lists. ``score``, and a column named as
+    an answer or a feature whose cells are all numbers, hold numbers.
+    """
+    filled = [cell for cell in cells if cell.strip()]
+    if name == columns.augmented:
+        words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+        return lambda cell: words.get(cell.strip().lower(), cell) if cell.strip() else None
+    if name == "labels" or (name in columns.answers and any(LIST_SEPARATOR in cell for cell in filled)):
+        missing: list[str] | None = [] if name == "labels" else None
+        return lambda cell: [part.strip() for part in cell.split(LIST_SEPARATOR)] if cell.strip() else missing
+    numeric = name == "score" or name in columns.features or name in columns.answers
+    if numeric and filled and all(_parses(cell) for cell in filled):
+        return lambda cell: float(cell) if cell.strip() else None
+    return lambda cell: cell if cell.strip() else None
+
+
+def _parses(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def _parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -255,9 +293,9 @@ def _parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{path}:{number}", {name: value for name, value in record.items() if value is not None}
 
 
-def _row(place: str, data: dict[str, Any], columns: Columns) -> DataRow:
+def _row(place: str, data: dict[str, Any], columns: Columns, allow_empty: bool) -> DataRow:
     text = render(data[_text_field(place, data, columns)], f"{place}: the text")
-    if not text.strip():
+    if not text.strip() and not allow_empty and not columns.features:
         raise InputError(f"{place}: the text is empty")
     answers = {name: _answer(place, name, value) for name, value in _answer_fields(place, data, columns).items()}
     augmented = data.get(columns.augmented, False)
@@ -307,37 +345,53 @@ def _answer(place: str, name: str, value: Any) -> Answer:
     if isinstance(value, str):
         return _label(where, value)
     if isinstance(value, (int, float)):
-        if not math.isfinite(value):
-            raise InputError(f"{where} is {value}: a score must be a finite number")
-        return float(value)
+        return _finite(f"{where} is {{}}: a score must be a finite number", value)
     if isinstance(value, (list, tuple)):
         labels = tuple(_label(where, label) for label in value)
         if len(set(labels)) < len(labels):
             raise InputError(f"{where} names a label twice: {list(labels)}")
         return labels
     if isinstance(value, dict) and value:
-        return {_label(where, label): _share(where, label, share) for label, share in value.items()}
+        shares = {_label(where, label): _share(where, label, share) for label, share in value.items()}
+        if not sum(shares.values()):
+            raise InputError(f"{where} gives every label the probability 0")
+        return {label: share for label, share in shares.items() if share}
     raise InputError(f"{where} is {shown(value)}: an answer is a label, a list of labels, a number, or true or false")
 
 
 def _label(where: str, label: Any) -> str:
     if not isinstance(label, str):
         raise InputError(f"{where} has a label that is no text: {shown(label)}")
-    cleaned = " ".join(label.split())
+    cleaned = " ".join(checked_text(label, f"{where}: the label").split())
     if not cleaned:
         raise InputError(f"{where} has a blank label")
     return cleaned
 
 
 def _share(where: str, label: str, share: Any) -> float:
-    if isinstance(share, bool) or not isinstance(share, (int, float)) or not (math.isfinite(share) and share >= 0):
-        raise InputError(f"{where} gives {label!r} the probability {shown(share)}: it must be a number of at least 0")
-    return float(share)
+    problem = f"{where} gives {label!r} the probability {{}}: it must be a number of at least 0"
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or share < 0:
+        raise InputError(problem.format(shown(share)))
+    return _finite(problem, share)
 
 
 def _feature(place: str, name: str, value: Any) -> float | str | None:
-    if value is None or isinstance(value, str):
-        return value
+    if isinstance(value, str):
+        return value if value.strip() else None
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    problem = f"{place}: the feature {name!r} is {{}}: give a finite number or a text"
     if isinstance(value, (bool, int, float)):
-        return None if math.isnan(value) else float(value)
-    raise InputError(f"{place}: the feature {name!r} is {shown(value)}: give a number or a text")
+        return _finite(problem, value)
+    raise InputError(problem.format(shown(value)))
+
+
+def _finite(problem: str, value: float) -> float:
+    """The value as a float that 32 bits can hold, or an ``InputError`` with the value in ``problem``."""
+    try:
+        found = float(value)
+    except OverflowError:
+        found = math.inf
+    if not abs(found) < LARGEST:
+        raise InputError(problem.format(shown(value)))
+    return found
