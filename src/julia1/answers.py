@@ -6,7 +6,7 @@ Confidence, for thresholds that mean the same whatever the number of options:
 choice   ``(n * p_max - 1) / (n - 1)``: 0 when all ``n`` options are equally likely, 1 when one is certain
 yes/no   ``|2p - 1|``, which is the same formula for two options
 score    ``1 - E|level - mode| / U``, where ``U`` is that expectation under a uniform distribution; never below 0
-labels   the product of ``max(p, 1 - p)``: the probability that every label is right, were they independent
+labels   of the label that is least sure: ``p`` where it is given, ``1 - p`` where it is left out
 ======== =============================================================================================
 
 Entropy is in nats: 0 when certain, ``ln n`` at most.
@@ -225,9 +225,9 @@ def entropy(probabilities: FloatArray) -> float:
     return max(0.0, float(-(positive * np.log(positive)).sum()))
 
 
-def labels_confidence(probabilities: FloatArray) -> float:
-    """The probability that every label is rightly given or left out, were they independent."""
-    return float(np.maximum(probabilities, 1 - probabilities).prod())
+def labels_confidence(probabilities: FloatArray, chosen: npt.NDArray[np.bool_]) -> float:
+    """The probability that the least sure label is rightly given or left out; 1 without labels."""
+    return float(np.where(chosen, probabilities, 1 - probabilities).min(initial=1.0))
 
 
 def _common(answer: ChoiceAnswer | YesNoAnswer | ScoreAnswer | LabelsAnswer) -> dict[str, Any]:

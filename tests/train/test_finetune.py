@@ -176,7 +176,7 @@ def test_a_missing_feature_is_answered(tokenizer: TextTokenizer) -> None:
 
 def test_a_feature_of_two_types_is_refused() -> None:
     rows = [DataRow("f:0", "a", {}, {"age": value}, "", "", False, {}) for value in (3.0, "old")]
-    with pytest.raises(InputError, match="'age' is a number in some rows and a text in others"):
+    with pytest.raises(InputError, match="'age' is a number at f:0 and a text at f:0"):
         feature_spec(rows)
 
 

@@ -33,7 +33,7 @@ def render_card(manifest: Manifest) -> str:
         f"# {manifest.name}",
         _what(manifest),
         "## Use",
-        _use(manifest.name),
+        _use(manifest),
         "## Figures" if provenance.get("figures") else "",
         _figures(provenance.get("figures")),
         "## Variants" if manifest.variants else "",
@@ -71,12 +71,16 @@ def _what(manifest: Manifest) -> str:
     return f"{lead}A decision model for CPUs, version {manifest.version}. {_KINDS.get(manifest.kind, '')}".rstrip()
 
 
-def _use(name: str) -> str:
+def _use(manifest: Manifest) -> str:
+    ask = 'decider.decide("The card was charged twice.")  # every head, by its name'
+    if manifest.kind == "open":
+        question = 'julia1.Choice("What is it about?", ["billing", "delivery"])'
+        ask = f'decider.decide("The card was charged twice.", {{"topic": {question}}})'
     return f"""```python
 import julia1
 
-decider = julia1.load("{name}")  # this folder, or a zip of it
-decider.decide("The card was charged twice.", {{"topic": julia1.Choice("What is it about?", ["billing", "delivery"])}})
+decider = julia1.load("{manifest.name}")  # this folder, or a zip of it
+{ask}
 ```"""
 
 

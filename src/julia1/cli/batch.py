@@ -224,7 +224,7 @@ def _close(old: Any, new: Any) -> bool:
     if isinstance(old, list) and isinstance(new, list):
         return len(old) == len(new) and all(map(_close, old, new))
     if isinstance(old, float) and isinstance(new, float):
-        return abs(old - new) < 0.01
+        return abs(old - new) < 0.01 * max(1.0, abs(new))
     return bool(old == new)
 
 

@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     _check_flags(arguments)
     fixed = _fixed(arguments)
     questions = None if fixed else collect_questions(arguments.questions, arguments.asked)
-    features = _features(arguments.feature)
+    features = _features(arguments.feature, fixed)
     if features and not fixed:
         raise InputError("--feature is for models with fixed heads, asked without questions")
     if arguments.input is not None:
@@ -115,17 +115,19 @@ def _fixed(arguments: argparse.Namespace) -> Manifest | None:
     return manifest if manifest.kind == "fixed" else None
 
 
-def _features(given: Sequence[str] | None) -> dict[str, float | str]:
-    """Features from ``NAME=VALUE``; what reads as a number is one."""
+def _features(given: Sequence[str] | None, fixed: Manifest | None) -> dict[str, float | str]:
+    """Features from ``NAME=VALUE``, each of the type that the model has it in."""
     features: dict[str, float | str] = {}
     for text in given or ():
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise InputError(f"--feature {text!r}: write NAME=VALUE")
-        try:
-            features[name] = float(value)
-        except ValueError:
-            features[name] = value
+        features[name] = value
+        if fixed is not None and name in fixed.features.numbers:
+            try:
+                features[name] = float(value)
+            except ValueError:
+                raise InputError(f"--feature {text!r}: {name} is a number") from None
     return features
 
 

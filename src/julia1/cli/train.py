@@ -73,6 +73,7 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
         if getattr(arguments, flag) is not None:
             raise InputError(f"--{flag} is for a recipe, and {arguments.sources[0]} is none: a recipe ends in .yaml")
     from julia1.bundle import Bundle
+    from julia1.runtime.cpu import probe
     from julia1.train.data.rows import Columns, read_rows
 
     chosen = Columns(text=arguments.text, answers=arguments.answers, features=arguments.features)
@@ -86,7 +87,10 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
         from julia1.train.fit import fit, make_parts
 
         given = {"epochs": arguments.epochs, "max_tokens": arguments.max_tokens, "seed": arguments.seed}
-        tuning = FineTuning(**{name: value for name, value in given.items() if value is not None})
+        cpu = probe()
+        # bfloat16 that the CPU has to imitate is several times slower than fp32
+        tuning = FineTuning(threads=cpu.cores, bf16=bool(cpu.features & {"avx512_bf16", "amx_bf16", "bf16"}))
+        tuning = replace(tuning, **{name: value for name, value in given.items() if value is not None})
         parts = make_parts(data, others[0], others[1], tuning.seed)
         name = arguments.name or arguments.output.resolve().name
         fitted = fit(parts, base, arguments.output, tuning, name=name, version=version, report=_report_epoch)
@@ -95,6 +99,8 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
         print_json({"bundle": str(fitted.bundle.folder), **found})
         return 0
     print(f"{fitted.bundle.folder}: {name} {version}")
+    if parts.left_out:
+        print(f"{parts.left_out:,} training rows left out: they stand in the validation or test rows too")
     for part, figures in (("validation", fitted.validation), ("test", fitted.test)):
         lines = [[head, ", ".join(f"{key} {value:.3f}" for key, value in own.items())] for head, own in figures.items()]
         print(f"{part} rows", *columns(lines), sep="\n")
@@ -102,6 +108,9 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
 
 
 def _run_recipe(arguments: argparse.Namespace, version: str) -> int:
+    for flag in ("validation", "test", "base", "name", "text", "epochs", "max_tokens", "seed"):
+        if getattr(arguments, flag) is not None:
+            raise InputError(f"--{flag.replace('_', '-')} is for labelled rows, and {arguments.sources[0]} is a recipe")
     if len(arguments.sources) > 1:
         raise InputError(f"a recipe stands alone, without {arguments.sources[1]}")
     (path,) = arguments.sources

@@ -120,4 +120,6 @@ def _likeness(graph: GraphBuilder, mean: str, head: str) -> str:
     axis = graph.constant([-1], np.int64)
     length = graph.add("Max", [graph.add("ReduceL2", [mean, axis], keepdims=1), graph.constant(1e-12)])
     unit = graph.add("Div", [mean, length])
-    return graph.add("MatMul", [unit, graph.constant(scaled, name=f"{head}.label_vectors")])
+    cosine = graph.add("MatMul", [unit, graph.constant(scaled, name=f"{head}.label_vectors")])
+    centre = graph.weights.value(f"{head}.centre") * np.exp(graph.weights.value(f"{head}.log_scale"))
+    return graph.add("Sub", [cosine, graph.constant(centre, name=f"{head}.label_centre")])

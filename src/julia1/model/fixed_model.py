@@ -14,6 +14,8 @@ from julia1.errors import InputError
 POOLINGS = ("cls", "mean", "max")
 DEFAULT_POOLING = "cls+mean+max"
 LIKENESS_SCALE = 20.0
+LIKENESS_CENTRE = 0.8
+"""Where cosines of a pretrained sentence encoder lie: heads of several labels start near even, not saturated."""
 
 
 class FixedHead(nn.Module):
@@ -31,6 +33,7 @@ class FixedHead(nn.Module):
         self.vectors = None if vectors is None else nn.Parameter(vectors.clone())
         if self.vectors is not None:
             self.log_scale = nn.Parameter(torch.tensor([LIKENESS_SCALE]).log())
+            self.centre = nn.Parameter(torch.tensor([LIKENESS_CENTRE]))
             with torch.no_grad():
                 self.out.weight.mul_(0.1)
 
@@ -40,7 +43,7 @@ class FixedHead(nn.Module):
         if self.vectors is None:
             return found
         cosine = nn.functional.normalize(mean, dim=-1) @ nn.functional.normalize(self.vectors, dim=-1).T
-        return found + self.log_scale.exp() * cosine
+        return found + self.log_scale.exp() * (cosine - self.centre)
 
 
 class FeatureEncoder(nn.Module):

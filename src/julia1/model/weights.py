@@ -131,7 +131,7 @@ def save_weights(model: OptionModel | FixedModel, path: Path, input_scales: Inpu
         described = {"encoder_config": described, **model.description()}
     key = "fixed_model" if isinstance(model, FixedModel) else "encoder_config"
     # one entry: several are written in random order
-    save_file(arrays, path, metadata={key: json.dumps(described, sort_keys=True, ensure_ascii=False)})
+    save_file(arrays, path, metadata={key: json.dumps(described, ensure_ascii=False)})
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -32,6 +31,9 @@ from julia1.text.fixed import FixedEncoding, FixedRow
 from julia1.text.tokenizer import TextTokenizer
 
 INPUT_IDS, ATTENTION_MASK, NUMBERS, CATEGORIES, HEAD = "input_ids", "attention_mask", "numbers", "categories", "head.{}"
+
+LARGEST = 3e38
+"""What a float of 32 bits holds."""
 
 Features = Mapping[str, float | int | bool | str | None]
 Outputs = list[npt.NDArray[np.float32]]
@@ -110,10 +112,11 @@ def head_answer(
         return ValueAnswer(float(outputs[0]) * head.spread + head.centre, head.deviation, reading)
     if head.kind == "labels":
         chances = sigmoid(outputs.astype(np.float64) / calibration.temperature)
-        sure = labels_confidence(chances)
-        spread = float(sum(entropy(np.array([p, 1 - p])) for p in chances))
-        wanted = np.array(head.thresholds or [0.5] * len(head.labels))
-        chosen = [head.labels[i] for i in np.argsort(-chances, kind="stable") if chances[i] >= wanted[i]]
+        given = chances >= np.array(head.thresholds or [0.5] * len(head.labels))
+        sure = labels_confidence(chances, given)
+        inside = np.clip(chances, 1e-12, 1 - 1e-12)
+        spread = float(-(inside * np.log(inside) + (1 - inside) * np.log(1 - inside)).sum())
+        chosen = [head.labels[i] for i in np.argsort(-chances, kind="stable") if given[i]]
         named = dict(zip(head.labels, chances.tolist(), strict=True))
         return LabelsAnswer(chosen, named, sure, spread, reading, _abstains(sure, abstain_below))
     shares = probabilities(outputs, calibration)
@@ -140,23 +143,27 @@ def feature_arrays(
     """
     numbers = np.full((len(rows), len(spec.numbers)), np.nan, np.float32)
     categories = np.zeros((len(rows), len(spec.categories)), np.int64)
-    known = [*spec.numbers, *spec.categories]
+    number_places = {name: i for i, name in enumerate(spec.numbers)}
+    known = {
+        name: (i, {value: j for j, value in enumerate(values, start=1)})
+        for i, (name, values) in enumerate(spec.categories.items())
+    }
     for i, row in enumerate(rows):
         for name, value in (row or {}).items():
-            if name not in known:
-                has = ", ".join(known) or "none"
+            if name not in number_places and name not in known:
+                has = ", ".join([*number_places, *known]) or "none"
                 raise InputError(f"the model has no feature {name!r}; it has: {has}")
             if value is None:
                 continue
-            if name in spec.categories:
+            if name in known:
                 if not isinstance(value, str):
                     raise InputError(f"the feature {name!r} is {shown(value)}: it must be a text")
-                values = spec.categories[name]
-                categories[i, list(spec.categories).index(name)] = values.index(value) + 1 if value in values else 0
-            elif isinstance(value, str) or not isinstance(value, (bool, int, float)) or math.isinf(value):
+                column, places = known[name]
+                categories[i, column] = places.get(value, 0)
+            elif isinstance(value, str) or not isinstance(value, (bool, int, float)) or not abs(value) < LARGEST:
                 raise InputError(f"the feature {name!r} is {shown(value)}: it must be a finite number")
             else:
-                numbers[i, list(spec.numbers).index(name)] = value
+                numbers[i, number_places[name]] = value
     return numbers, categories
 
 

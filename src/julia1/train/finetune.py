@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,7 @@ from julia1.bundle.heads import FeatureSpec, HeadSpec
 from julia1.errors import InputError, TrainingError
 from julia1.model.fixed_model import FixedModel
 from julia1.text.tokenizer import TextTokenizer
-from julia1.train.data.rows import Answer, DataRow, Head, labels_of
-
-ORDINAL_LEVELS = 12
-"""A score with at most so many distinct values has levels; with more it is a number."""
+from julia1.train.data.rows import ORDINAL_LEVELS, Answer, DataRow, Head, labels_of
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -42,6 +40,7 @@ class FineTuning:
         warmup: share of the steps in which the rate rises; it then falls to zero.
         class_weights: weigh labels by the square root of how rare they are.
         level_spread: an ordinal target is a bell over the levels, so many levels wide; 0 for the level alone.
+        feature_dropout: share of structured features that are hidden from a step.
         train_embeddings: train the word embeddings too.
     """
 
@@ -56,6 +55,7 @@ class FineTuning:
     warmup: float = 0.1
     clip_norm: float = 1.0
     dropout: float = 0.1
+    feature_dropout: float = 0.1
     label_smoothing: float = 0.05
     class_weights: bool = False
     level_spread: float = 0.5
@@ -93,7 +93,7 @@ def head_specs(heads: Mapping[str, Head], rows: Sequence[DataRow]) -> list[HeadS
             values = np.array([float(row.answers[head.name]) for row in rows if head.name in row.answers])  # type: ignore[arg-type]
             levels = sorted(set(values.tolist()))
             if len(levels) <= ORDINAL_LEVELS:
-                specs.append(HeadSpec(head.name, "score", tuple(f"{level:g}" for level in levels)))
+                specs.append(HeadSpec(head.name, "score", tuple(f"{level:.15g}" for level in levels)))
             else:
                 specs.append(
                     HeadSpec(head.name, "value", centre=float(values.mean()), spread=float(values.std()) or 1.0)
@@ -111,7 +111,10 @@ def feature_spec(rows: Sequence[DataRow], least: int = 2) -> FeatureSpec:
         values = [row.features[name] for row in rows if row.features[name] is not None]
         kinds = {type(value) for value in values}
         if len(kinds) > 1:
-            raise InputError(f"the feature {name!r} is a number in some rows and a text in others: give it one type")
+            first = {type(row.features[name]): row.place for row in reversed(rows) if row.features[name] is not None}
+            raise InputError(
+                f"the feature {name!r} is a number at {first[float]} and a text at {first[str]}: give it one type"
+            )
         if kinds == {float}:
             found = np.array(values, dtype=np.float64)
             numbers[name] = float(found.mean()), float(found.std()) or 1.0
@@ -133,9 +136,13 @@ def make_items(
     """Tokenize rows and turn their answers into targets.
 
     Raises:
-        InputError: a row has a label that its head does not know.
+        InputError: a row has a label that its head does not know, or a feature of another type than in training.
     """
     room = settings.max_tokens - 2
+    features = features or FeatureSpec()
+    places = {
+        name: {value: i for i, value in enumerate(values, start=1)} for name, values in features.categories.items()
+    }
     items = []
     for row, ids in zip(rows, tokenizer.ids([row.text for row in rows]), strict=True):
         targets = {
@@ -143,12 +150,8 @@ def make_items(
             for spec in specs
             if spec.name in row.answers
         }
-        numbers = tuple(_number(row.features.get(name)) for name in (features.numbers if features else ()))
-        known = features.categories if features else {}
-        categories = tuple(
-            1 + values.index(str(row.features.get(name))) if str(row.features.get(name)) in values else 0
-            for name, values in known.items()
-        )
+        numbers = tuple(_number(row, name) for name in features.numbers)
+        categories = tuple(_category(row, name, known) for name, known in places.items())
         items.append(Item([tokenizer.cls, *ids[:room], tokenizer.sep], targets, numbers, categories))
     return items
 
@@ -263,7 +266,8 @@ class FineTuner:
         items, validation: rows to train on and to stop by.
         pad: id of the padding piece.
         settings: hyper-parameters.
-        folder: where checkpoints and the log go; a run found there is taken up.
+        folder: where checkpoints and the log go; a run found there is taken up, if it is one of the same rows, heads,
+            settings and start.
         metric: the model's worth on the validation rows, larger is better.
     """
 
@@ -288,6 +292,7 @@ class FineTuner:
             spec.name: label_weights(spec, items) if settings.class_weights else None for spec in model.specs
         }
         per_epoch = sum(1 for _ in bucketed(items, settings, random.Random(0)))
+        self.fingerprint = _fingerprint(model, items, validation, settings)
         self.total = max(1, math.ceil(per_epoch / settings.accumulate)) * settings.epochs
         self.step = self.epoch = self.position = 0
         self.best: dict[str, Any] = {"score": -math.inf, "epoch": -1}
@@ -337,8 +342,9 @@ class FineTuner:
             size = sum(map(len, chosen))
             for batch in chosen:
                 items = [self.items[i] for i in batch]
+                feeds = _with_gaps(collate(items, self.pad), self.settings.feature_dropout)
                 with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.settings.bf16):
-                    outputs = self.model(**collate(items, self.pad))
+                    outputs = self.model(**feeds)
                 loss = sum(
                     (
                         head_loss(
@@ -371,19 +377,30 @@ class FineTuner:
                 "epoch": self.epoch,
                 "position": self.position,
                 "best": self.best,
+                "fingerprint": self.fingerprint,
             },
             "training.pt",
         )
 
     def _write(self, data: Mapping[str, Any], name: str) -> None:
         temporary = self.folder / f"{name}.tmp"
-        torch.save(dict(data), temporary)
-        temporary.replace(self.folder / name)
+        try:
+            torch.save(dict(data), temporary)
+            temporary.replace(self.folder / name)
+        except (OSError, RuntimeError) as error:  # PyTorch reports a full disk as a RuntimeError
+            raise TrainingError(f"cannot write {self.folder / name}: {error}") from None
+        finally:
+            temporary.unlink(missing_ok=True)
 
     def _resume(self) -> None:
         path = self.folder / "training.pt"
         if path.is_file():
             saved = torch.load(path, weights_only=True)
+            if saved.get("fingerprint") != self.fingerprint:
+                raise InputError(
+                    f"{self.folder} holds a run with other rows, heads, settings or another start: name another "
+                    "folder, or remove it"
+                )
             self.model.load_state_dict(saved["model"])
             self.optimizer.load_state_dict(saved["optimizer"])
             self.step, self.epoch, self.position = saved["step"], saved["epoch"], saved["position"]
@@ -409,6 +426,14 @@ def outputs_of(
     return found
 
 
+def _with_gaps(batch: dict[str, Tensor], share: float) -> dict[str, Tensor]:
+    """The batch with a share of its features missing, so that a model learns to do without each."""
+    if "numbers" in batch and share:
+        batch["numbers"] = batch["numbers"].masked_fill(torch.rand(batch["numbers"].shape) < share, math.nan)
+        batch["categories"] = batch["categories"].masked_fill(torch.rand(batch["categories"].shape) < share, 0)
+    return batch
+
+
 def _parameter_groups(model: FixedModel, settings: FineTuning) -> list[dict[str, Any]]:
     """Layer-wise rates: full at the top layer, times ``layer_decay`` for each one below; heads have their own."""
     encoder: Any = model.encoder
@@ -425,11 +450,33 @@ def _parameter_groups(model: FixedModel, settings: FineTuning) -> list[dict[str,
     return [{"params": found, "lr": rate, "weight_decay": decay} for (rate, decay), found in groups.items()]
 
 
+def _fingerprint(model: FixedModel, items: Sequence[Item], validation: Sequence[Item], settings: FineTuning) -> str:
+    """The same for runs that would go alike."""
+    digest = hashlib.sha256(repr((asdict(settings), model.specs, model.feature_spec, model.pooling)).encode())
+    for item in (*items, *validation):
+        digest.update(repr((item.ids, item.numbers, item.categories)).encode())
+        for name, target in item.targets.items():
+            digest.update(name.encode() + target.tobytes())
+    for parameter in model.encoder.parameters():
+        digest.update(parameter.detach().numpy().tobytes()[:4096])
+    return digest.hexdigest()
+
+
 def _schedule(step: int, total: int, warmup: float) -> float:
     """Linear warm-up, then linear decay to zero, as a factor."""
     warm = max(1, round(warmup * total))
     return (step + 1) / warm if step < warm else max(0.0, (total - step) / max(1, total - warm))
 
 
-def _number(value: float | str | None) -> float:
-    return value if isinstance(value, float) else math.nan
+def _number(row: DataRow, name: str) -> float:
+    value = row.features.get(name)
+    if isinstance(value, str):
+        raise InputError(f"{row.place}: the feature {name!r} is {value!r}: in training it is a number")
+    return math.nan if value is None else value
+
+
+def _category(row: DataRow, name: str, known: Mapping[str, int]) -> int:
+    value = row.features.get(name)
+    if isinstance(value, float):
+        raise InputError(f"{row.place}: the feature {name!r} is {value:g}: in training it is a text")
+    return known.get(value, 0) if value is not None else 0

@@ -15,19 +15,21 @@ import torch
 
 from julia1.bundle import Bundle, BundleWriter, Calibration, EncodingSettings, FileEntry, Manifest, Variant
 from julia1.bundle.heads import FeatureSpec, HeadSpec
-from julia1.errors import InputError
-from julia1.export import SharedWeights, fixed_graph, input_scales
+from julia1.bundle.manifest import MANIFEST_FILE
+from julia1.errors import BundleError, InputError, VerificationError
+from julia1.export import SharedWeights, fixed_graph, input_scales, require_known
 from julia1.export.parity import Parity, require_parity
 from julia1.model.fixed_model import FixedModel
 from julia1.model.option_model import OptionModel
-from julia1.model.weights import load_fixed, load_weights, round_weights, save_weights
+from julia1.model.weights import load_fixed, load_weights, read_weights, round_weights, save_weights
+from julia1.runtime.cpu import probe
 from julia1.runtime.engines import open_engine
 from julia1.runtime.fixed import FixedScorer, sigmoid
+from julia1.runtime.variants import missing_needs
 from julia1.text.tokenizer import TextTokenizer
-from julia1.train.calibrate import Scored, fit_calibration
-from julia1.train.data.checks import require_trainable, unknown_labels
+from julia1.train.data.checks import leaks, require_trainable, unknown_labels
 from julia1.train.data.rows import DataRow, DataSet, find_heads
-from julia1.train.data.splitting import split_rows
+from julia1.train.data.splitting import Split, split_rows
 from julia1.train.finetune import (
     FineTuner,
     FineTuning,
@@ -50,11 +52,19 @@ LEAST_POSITIVES = 5
 
 @dataclass(frozen=True)
 class Parts:
-    """Rows to train on, to stop and calibrate by, and to measure once at the end (may be empty)."""
+    """Rows by what they are for.
+
+    Attributes:
+        train: to train on.
+        validation: to stop and calibrate by.
+        test: to measure once at the end; may be empty.
+        left_out: training rows that stand in the other parts too, or were made from rows there.
+    """
 
     train: list[DataRow]
     validation: list[DataRow]
     test: list[DataRow]
+    left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -84,12 +94,25 @@ def make_parts(data: DataSet, validation: DataSet | None, test: DataSet | None, 
         problems = unknown_labels(data, other, name) if other is not None else []
         if problems:
             raise InputError(problems[0])
-    shares = (8.0, 1.0 if validation is None else 0.0, 1.0 if test is None else 0.0)
-    cut = split_rows(data.rows, shares, seed)
+    given = {
+        name: [row for row in other.rows if not row.augmented]
+        for name, other in (("validation", validation), ("test", test))
+        if other is not None
+    }
+    evaluated = [row for rows in given.values() for row in rows]
+    # a training row that is evaluated on, exactly, nearly or by its group, would be an answer learned by heart
+    known = {place for place, _ in leaks(evaluated, data.rows)} if evaluated else set()
+    rows = [row for row in data.rows if row.place not in known]
+    if not rows:
+        raise InputError("every training row stands in the validation or test rows too")
+    cut = Split(list(range(len(rows))), [], [], [])
+    if len(given) < 2:
+        cut = split_rows(rows, (8.0, 0.0 if validation else 1.0, 0.0 if test else 1.0), seed)
     return Parts(
-        [data.rows[i] for i in cut.train],
-        [data.rows[i] for i in cut.val] if validation is None else validation.rows,
-        [data.rows[i] for i in cut.test] if test is None else test.rows,
+        [rows[i] for i in cut.train],
+        given["validation"] if validation else [rows[i] for i in cut.val],
+        given["test"] if test else [rows[i] for i in cut.test],
+        len(data.rows) - len(rows) + len(cut.left_out),
     )
 
 
@@ -115,12 +138,14 @@ def fit(
         provenance: further facts for the card.
         report: called with a record after every epoch.
     """
+    check_before_training(parts, base, output, settings, name, version)
     tokenizer_file = base.path(base.manifest.tokenizer)
     tokenizer = TextTokenizer.from_file(tokenizer_file)
     specs = head_specs(find_heads(parts.train), parts.train)
     features = feature_spec(parts.train)
     items = make_items(parts.train, specs, tokenizer, settings, features)
     validation = make_items(parts.validation, specs, tokenizer, settings, features)
+    make_items(parts.test, specs, tokenizer, settings, features)  # a bad test row is told now, not after hours
     torch.manual_seed(settings.seed)
     model = new_fixed_model(base, specs, features, tokenizer, settings)
 
@@ -135,12 +160,16 @@ def fit(
     found = outputs_of(model, validation, tokenizer.pad, exact)
     final, calibration = calibrate_heads(specs, found, validation)
     facts = {**_facts(settings, parts, base), **(provenance or {})}
-    facts["figures"] = {"Validation rows": _table(figures_of(final, found, validation))}
+    figures = figures_of(final, found, validation, calibration)
+    facts["figures"] = {"Validation rows": _table(figures)}
     encoding = EncodingSettings("fixed", settings.max_tokens)
     with BundleWriter(output / "bundle", replace=True) as writer:
         save_weights(model, writer.folder / WEIGHT_FILE, scales)
         weights = writer.add(writer.folder / WEIGHT_FILE, WEIGHT_FILE)
         stored = load_fixed(writer.folder / WEIGHT_FILE)
+        again = outputs_of(stored, validation[:8], tokenizer.pad, exact)
+        if any(np.abs(again[spec.name] - found[spec.name][: len(validation[:8])]).max() > 1e-3 for spec in specs):
+            raise VerificationError("the stored model gives other outputs than the trained one: do not ship it")
         manifest = Manifest(
             name=name,
             version=version,
@@ -163,24 +192,64 @@ def fit(
             parity = fixed_parity(stored, scorer, parts.train[:PARITY_ROWS], items[:PARITY_ROWS], tokenizer.pad)
             variants.append(_variant(precision, files, needs, parity))
         require_parity(parity)
-        test, served = {}, variants[0]
+        test = {}
+        served = next(variant for variant in variants if not missing_needs(variant, probe()))
         if parts.test:
             engine = open_engine("onnxruntime", writer.folder / served.files[0].path, settings.threads)
-            test = measure(FixedScorer(manifest, tokenizer, engine), parts.test, final, tokenizer, settings, features)
-            facts["figures"]["Test rows, measured once"] = _table(test)
+            scorer = FixedScorer(manifest, tokenizer, engine)
+            outputs, _ = scorer.outputs([r.text for r in parts.test], [r.features for r in parts.test], False, 4096)
+            named = {head.name: values for head, values in zip(final, outputs, strict=True)}
+            items = make_items(parts.test, final, tokenizer, settings, features)
+            test = figures_of(final, named, items, calibration)
+            facts["figures"][f"Test rows, measured once ({served.name})"] = _table(test)
         bundle = writer.finish(replace(manifest, variants=tuple(variants), provenance=facts))
-    return Fitted(bundle, figures_of(final, found, validation), test, parity)
+    return Fitted(bundle, figures, test, parity)
+
+
+def check_before_training(
+    parts: Parts, base: Bundle, output: Path, settings: FineTuning, name: str, version: str
+) -> None:
+    """Raise now for what would otherwise be refused after the training.
+
+    Raises:
+        InputError: no validation rows, a name that a bundle cannot have, a length that the encoder cannot read, or
+            something else at the place of the bundle.
+        VerificationError: no graph is known for the encoder.
+    """
+    if not parts.validation:
+        raise InputError("there are no validation rows: training would not know when to stop")
+    _, config = _checkpoint(base)
+    require_known(config)
+    most = int(config["max_position_embeddings"])
+    if not 3 <= settings.max_tokens <= most:
+        raise InputError(f"max_tokens is {settings.max_tokens}: this encoder reads 3 to {most}")
+    entry = FileEntry("x", "0" * 64, 1)
+    encoding = EncodingSettings("fixed", settings.max_tokens)
+    head = HeadSpec("x", "yesno", ("no", "yes"))
+    try:
+        Manifest(name, version, "fixed", encoding, entry, {}, (), checkpoint=(entry,), heads=(head,)).to_json()
+    except BundleError as error:
+        raise InputError(f"no bundle can be called {name!r}, version {version!r}: {error}") from None
+    target = output / "bundle"
+    if target.exists() and not (target / MANIFEST_FILE).is_file():
+        raise InputError(f"{target} is there already and is no bundle: move it away, or name another folder")
+
+
+def _checkpoint(base: Bundle) -> tuple[Path, dict[str, Any]]:
+    """The weight file that training starts from, and the config of its encoder."""
+    files = [entry for entry in base.manifest.checkpoint or () if entry.path.endswith(".safetensors")]
+    if not files:
+        raise InputError(f"{base.source} cannot be trained further: it has no checkpoint")
+    path = base.path(files[0])
+    return path, read_weights(path).encoder_config
 
 
 def new_fixed_model(
     base: Bundle, specs: Sequence[HeadSpec], features: FeatureSpec, tokenizer: TextTokenizer, settings: FineTuning
 ) -> FixedModel:
     """A model with a bundle's encoder and new heads, whose label vectors are the encoder's reading of the names."""
-    files = [entry for entry in base.manifest.checkpoint or () if entry.path.endswith(".safetensors")]
-    if not files:
-        raise InputError(f"{base.source} cannot be trained further: it has no checkpoint")
     read = load_weights if base.manifest.kind == "open" else load_fixed
-    source: OptionModel | FixedModel = read(base.path(files[0]))
+    source: OptionModel | FixedModel = read(_checkpoint(base)[0])
     encoder = source.encoder
     vectors = {
         spec.name: text_vectors(encoder, tokenizer, spec.labels) for spec in specs if spec.kind in ("choice", "labels")
@@ -219,11 +288,7 @@ def calibrate_heads(
             calibration[spec.name] = Calibration(best)
             heads.append(replace(spec, thresholds=label_thresholds(sigmoid(found / best), targets)))
         else:
-            scored = [Scored(spec.kind, logits, target) for logits, target in zip(found, targets, strict=True)]
-            fitted = fit_calibration(scored)[spec.kind]
-            calibration[spec.name] = Calibration(
-                max(0.05, fitted.temperature + fitted.per_log_options * np.log(spec.outputs))
-            )
+            calibration[spec.name] = Calibration(_temperature(found, targets))
             heads.append(spec)
     return heads, calibration
 
@@ -258,23 +323,22 @@ def fixed_parity(
     return Parity(float(flat.max()), float(flat.mean()), len(flat))
 
 
-def measure(
-    scorer: FixedScorer,
-    rows: Sequence[DataRow],
-    heads: Sequence[HeadSpec],
-    tokenizer: TextTokenizer,
-    settings: FineTuning,
-    features: FeatureSpec,
-) -> dict[str, dict[str, float]]:
-    """Figures of every head with the engine that serves."""
-    found, _ = scorer.outputs([row.text for row in rows], [row.features for row in rows], False, 4096)
-    items = make_items(rows, heads, tokenizer, settings, features)
-    return figures_of(heads, {head.name: values for head, values in zip(heads, found, strict=True)}, items)
-
-
 def _feeds(items: Sequence[Item], pad: int) -> list[dict[str, npt.NDArray[Any]]]:
     step = max(1, len(items) // SCALE_ROWS)
     return [{name: value.numpy() for name, value in collate([item], pad).items()} for item in items[::step]]
+
+
+def _temperature(logits: npt.NDArray[np.float64], targets: npt.NDArray[np.float64]) -> float:
+    """The temperature with the least cross-entropy."""
+
+    def loss(temperature: float) -> float:
+        scaled = logits / temperature
+        scaled = scaled - scaled.max(axis=1, keepdims=True)
+        return float(-(targets * (scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True)))).sum())
+
+    candidates = [float(temperature) for temperature in np.geomspace(0.2, 8.0, 120)]
+    best: float = min(candidates, key=loss)
+    return round(best, 4)
 
 
 def _binary_temperature(logits: npt.NDArray[np.float64], targets: npt.NDArray[np.float64]) -> float:
@@ -308,7 +372,12 @@ def _variant(
 def _facts(settings: FineTuning, parts: Parts, base: Bundle) -> dict[str, Any]:
     return {
         "base_model": f"{base.manifest.name} {base.manifest.version}",
-        "rows": {"train": len(parts.train), "validation": len(parts.validation), "test": len(parts.test)},
+        "rows": {
+            "train": len(parts.train),
+            "validation": len(parts.validation),
+            "test": len(parts.test),
+            "left out": parts.left_out,
+        },
         "seed": settings.seed,
         "hyper_parameters": asdict(settings),
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "onnx": onnx.__version__},

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from julia1.bundle import Calibration
 from julia1.bundle.heads import HeadSpec
+from julia1.runtime.calibration import UNCALIBRATED
 from julia1.runtime.fixed import sigmoid
 from julia1.train.finetune import Item
 
@@ -17,12 +19,15 @@ MAIN = {"choice": "macro_f1", "labels": "micro_f1", "yesno": "f1", "score": "qua
 """The figure that a head of each kind is chosen by; larger is better."""
 
 
-def head_figures(head: HeadSpec, outputs: FloatArray, targets: FloatArray) -> dict[str, float]:
+def head_figures(
+    head: HeadSpec, outputs: FloatArray, targets: FloatArray, calibration: Calibration = UNCALIBRATED
+) -> dict[str, float]:
     """Figures of one head.
 
     Args:
         head: what it answers; a labels head chooses by its thresholds.
         outputs: fp32 ``[rows, outputs]``, logits.
+        calibration: what a labels head's thresholds were fitted under.
         targets: fp32 ``[rows, outputs]``; of a choice, yes/no or score the largest is right.
     """
     from sklearn.metrics import cohen_kappa_score, f1_score
@@ -30,9 +35,13 @@ def head_figures(head: HeadSpec, outputs: FloatArray, targets: FloatArray) -> di
     if head.kind == "value":
         error = float(np.square(outputs - targets).mean())
         spread = float(np.square(targets - targets.mean()).mean())
-        return {"r2": 1 - error / max(spread, 1e-12), "rmse": error**0.5 * head.spread}
+        # without spread there is nothing to explain, and a bound keeps one head from deciding for all
+        explained = max(-1.0, 1 - error / spread) if spread > 1e-9 else 0.0
+        return {"r2": explained, "rmse": error**0.5 * head.spread}
     if head.kind == "labels":
-        chosen = sigmoid(outputs.astype(np.float64)) >= np.array(head.thresholds or [0.5] * len(head.labels))
+        chosen = sigmoid(outputs.astype(np.float64) / calibration.temperature) >= np.array(
+            head.thresholds or [0.5] * len(head.labels)
+        )
         wanted = targets > 0.5
         return {
             "micro_f1": float(f1_score(wanted, chosen, average="micro", zero_division=0)),
@@ -54,7 +63,10 @@ def head_figures(head: HeadSpec, outputs: FloatArray, targets: FloatArray) -> di
 
 
 def figures_of(
-    heads: Sequence[HeadSpec], outputs: Mapping[str, FloatArray], items: Sequence[Item]
+    heads: Sequence[HeadSpec],
+    outputs: Mapping[str, FloatArray],
+    items: Sequence[Item],
+    calibration: Mapping[str, Calibration] | None = None,
 ) -> dict[str, dict[str, float]]:
     """Figures of every head over the items that answer it."""
     found = {}
@@ -62,5 +74,6 @@ def figures_of(
         kept = [i for i, item in enumerate(items) if head.name in item.targets]
         if kept:
             targets = np.stack([items[i].targets[head.name] for i in kept])
-            found[head.name] = head_figures(head, outputs[head.name][kept], targets)
+            own = (calibration or {}).get(head.name, UNCALIBRATED)
+            found[head.name] = head_figures(head, outputs[head.name][kept], targets, own)
     return found
