@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +27,28 @@ from julia1 import (  # noqa: E402
     YesNoAnswer,
     load,
 )
-from julia1.bundle import Bundle  # noqa: E402
+from julia1.answers import Reading  # noqa: E402
+from julia1.bundle import Bundle, Calibration  # noqa: E402
+from julia1.bundle.heads import HeadSpec  # noqa: E402
 from julia1.cli.app import main  # noqa: E402
 from julia1.runtime.cpu import probe  # noqa: E402
+from julia1.runtime.fixed import head_answer  # noqa: E402
 from julia1.runtime.variants import missing_needs  # noqa: E402
 from julia1.train.data.rows import Columns, read_rows  # noqa: E402
 from julia1.train.finetune import FineTuning  # noqa: E402
-from julia1.train.fit import Fitted, fit, make_parts  # noqa: E402
+from julia1.train.fit import Fitted, Parts, fit, make_parts  # noqa: E402
+from julia1.train.metrics import head_figures  # noqa: E402
 
 WORDS = ["order", "late", "hotel", "city", "team", "good", "great", "please", "today", "want"]
 SETTINGS = FineTuning(
-    epochs=8, batch_rows=16, learning_rate=3e-3, head_learning_rate=5e-3, threads=1, bf16=False, max_tokens=32
+    epochs=16,
+    patience=6,
+    batch_rows=16,
+    learning_rate=3e-3,
+    head_learning_rate=5e-3,
+    threads=1,
+    bf16=False,
+    max_tokens=32,
 )
 
 
@@ -232,3 +244,107 @@ def test_the_command_trains_and_the_bundle_decides(
     assert set(printed["test"]) == {"topic", "tags", "late", "upset", "price"}
     assert main(["decide", "food late", "--model", printed["bundle"], "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)["answers"]) == {"topic", "tags", "late", "upset", "price"}
+
+
+def few_parts(path: Path, features: tuple[str, ...] = ()) -> Parts:
+    return make_parts(read_rows([path], Columns(features=features)), None, None, 1)
+
+
+QUICK = FineTuning(epochs=1, threads=1, bf16=False, max_tokens=32)
+
+
+def test_features_keep_their_order_whatever_they_are_called(tiny_bundle: Path, tmp_path: Path) -> None:
+    """Two numbers and two categories, named against the alphabet, of very different ranges."""
+    random = np.random.default_rng(3)
+    rows = [
+        {
+            "text": f"order {i}",
+            "label": "high" if (price := float(random.integers(1000, 9000))) > 5000 else "low",
+            "price": price,
+            "age": float(random.integers(1, 9)),
+            "zone": "abcdefgh"[int(random.integers(8))],
+            "brand": "xy"[int(random.integers(2))],
+        }
+        for i in range(160)
+    ]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    names = ("price", "age", "zone", "brand")
+    settings = FineTuning(
+        epochs=14,
+        patience=6,
+        batch_rows=16,
+        learning_rate=1e-3,
+        head_learning_rate=1e-2,
+        threads=1,
+        bf16=False,
+        max_tokens=32,
+    )
+    parts = few_parts(tmp_path / "rows.jsonl", names)
+    fitted = fit(parts, Bundle.open(tiny_bundle), tmp_path / "run", settings, name="prices", version="1")
+    assert list(fitted.bundle.manifest.features.numbers) == ["price", "age"]
+    assert list(fitted.bundle.manifest.features.categories) == ["zone", "brand"]
+    assert fitted.test["label"]["accuracy"] > 0.85
+    decider = load(fitted.bundle.folder, variant="fp32", threads=1)
+    for price, wanted in ((1500.0, "low"), (8500.0, "high")):
+        features = {"brand": "x", "zone": "c", "age": 4.0, "price": price}
+        answer = decider.decide("order", features=features)["label"]
+        assert isinstance(answer, ChoiceAnswer)
+        assert answer.choice == wanted
+
+
+@pytest.mark.parametrize("change", [{"seed": 2}, {"epochs": 3}, {"learning_rate": 1e-3}])
+def test_a_run_of_other_settings_is_not_taken_up(
+    data_file: Path, tiny_bundle: Path, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    fit(few_parts(data_file), Bundle.open(tiny_bundle), tmp_path, QUICK, name="a", version="1")
+    with pytest.raises(InputError, match="holds a run with other rows, heads, settings"):
+        fit(few_parts(data_file), Bundle.open(tiny_bundle), tmp_path, replace(QUICK, **change), name="a", version="1")
+
+
+def test_a_run_of_other_rows_is_not_taken_up(data_file: Path, tiny_bundle: Path, tmp_path: Path) -> None:
+    fit(few_parts(data_file), Bundle.open(tiny_bundle), tmp_path, QUICK, name="a", version="1")
+    parts = few_parts(data_file)
+    other = Parts(parts.train[:-1], parts.validation, parts.test)
+    with pytest.raises(InputError, match="holds a run with other rows"):
+        fit(other, Bundle.open(tiny_bundle), tmp_path, QUICK, name="a", version="1")
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "message"),
+    [
+        (replace(QUICK, max_tokens=2), "a", "max_tokens is 2: this encoder reads 3 to 128"),
+        (replace(QUICK, max_tokens=600), "a", "max_tokens is 600: this encoder reads 3 to 128"),
+        (QUICK, "my model", "no bundle can be called 'my model'"),
+        (QUICK, "模型", "no bundle can be called"),
+    ],
+)
+def test_what_could_not_be_written_is_refused_before_training(
+    data_file: Path, tiny_bundle: Path, tmp_path: Path, settings: FineTuning, name: str, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        fit(few_parts(data_file), Bundle.open(tiny_bundle), tmp_path / "run", settings, name=name, version="1")
+    assert not (tmp_path / "run").exists()
+
+
+def test_training_rows_that_are_evaluated_on_are_left_out(data_file: Path, tmp_path: Path) -> None:
+    rows = labelled()
+    test = [{**rows[3], "text": rows[3]["text"].upper()}, {**rows[5], "augmented": True}, rows[9]]
+    (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, test)))
+    parts = make_parts(read_rows([data_file]), None, read_rows([tmp_path / "test.jsonl"]), 1)
+    assert len(parts.test) == 2, "no augmented row"
+    assert parts.left_out >= 2
+    known = {row.text for row in (*parts.train, *parts.validation)}
+    assert not {rows[3]["text"], rows[9]["text"]} & known
+
+
+def test_label_figures_are_those_of_the_rule_that_serves() -> None:
+    head = HeadSpec("tags", "labels", ("a", "b"), thresholds=(0.3, 0.5))
+    logits = np.array([[-1.5, 2.0], [-4.0, -2.0]], np.float32)
+    targets = np.array([[1, 1], [0, 0]], np.float32)
+    assert head_figures(head, logits, targets)["exact"] == 0.5
+    warm = Calibration(2.0)
+    assert head_figures(head, logits, targets, warm)["exact"] == 1.0
+    answer = head_answer(head, logits[0], warm, Reading(1, 1))
+    assert isinstance(answer, LabelsAnswer)
+    assert set(answer.labels) == {"a", "b"}
+    assert answer.confidence == pytest.approx(1 / (1 + np.exp(0.75)))
