@@ -171,7 +171,7 @@ def test_a_threshold_lies_between_0_and_1(decider_fp32: Decider, threshold: floa
         ("a\ud800", QUESTIONS, "lone surrogate"),
         ("x" * 1_000_000, QUESTIONS, "1,000,000 characters"),
         (STATE, {}, "no questions: ask at least one"),
-        (STATE, None, "questions must be a mapping name -> question, not NoneType"),
+        (STATE, None, "answers open questions: give it at least one"),
         (STATE, [YesNo("Late?")], "not list"),
         (STATE, YesNo("Late?"), "not YesNo"),
         (STATE, {"q": "Is it late?"}, "question 'q' is 'Is it late?': use Choice, YesNo or Score"),

@@ -19,7 +19,7 @@ from julia1.runtime.calibration import UNCALIBRATED, probabilities, question_kin
 from julia1.runtime.cpu import probe
 from julia1.runtime.engines import Engine, open_engine
 from julia1.runtime.fixed import Features, FixedScorer
-from julia1.runtime.scorer import OptionScorer
+from julia1.runtime.scorer import OptionScorer, context_room
 from julia1.runtime.variants import choose_variant
 from julia1.text.options import Limits, OptionsEncoding, QuestionTokens, Row
 from julia1.text.tokenizer import TextTokenizer
@@ -289,14 +289,22 @@ def token_limits(manifest: Manifest) -> Limits:
 
 
 def _batches(work: Sequence[_Work], batch_tokens: int) -> Iterator[list[_Work]]:
-    """Work sorted by length, cut where the padded batch would pass a budget; one row always fits."""
+    """Work sorted by length, cut where the padded batch would pass a budget; one row always fits.
+
+    Rows share a batch only when their context takes the same room, as it does where all are asked the same: a row then
+    lies in memory as it would alone, and its sums come out the same to the last bit.
+    """
+    room = {id(item): context_room(item.row) for item in work}
     batch: list[_Work] = []
-    context = 0
-    for item in sorted(work, key=lambda w: len(w.row), reverse=True):
-        number, context = len(batch) + 1, max(context, sum(map(len, item.row.texts)))
-        if batch and (len(batch[0].row) * number > batch_tokens or context * number > BATCH_CONTEXT_TOKENS):
+    for item in sorted(work, key=lambda w: (room[id(w)], len(w.row)), reverse=True):
+        number, context = len(batch) + 1, room[id(item)]
+        if batch and (
+            context != room[id(batch[0])]
+            or len(batch[0].row) * number > batch_tokens
+            or context * number > BATCH_CONTEXT_TOKENS
+        ):
             yield batch
-            batch, context = [], sum(map(len, item.row.texts))
+            batch = []
         batch.append(item)
     if batch:
         yield batch

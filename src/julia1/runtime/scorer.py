@@ -85,8 +85,7 @@ class OptionScorer:
         options = max(len(row.markers) for row in rows)
         feeds = self._blank(len(rows), max(lengths), options)
         contexts = [[read[text] for text in row.texts] for row in rows]
-        longest = max(sum(item.context.shape[1] for item in context) for context in contexts)
-        longest = -(-longest // CONTEXT_STEP) * CONTEXT_STEP
+        longest = max(map(context_room, rows))
         kept = np.zeros((2 * self._layers, len(rows), longest, self._width), np.float32)
         leaves = np.zeros((len(rows), longest), np.int64)
         for i, (row, stem, length) in enumerate(zip(rows, stems, lengths, strict=True)):
@@ -166,6 +165,11 @@ class _TextMemory:
             while self._room < 0:
                 text, _ = self._items.popitem(last=False)
                 self._room += len(text)
+
+
+def context_room(row: Row) -> int:
+    """Kept tokens of a row, filled up to a multiple of ``CONTEXT_STEP``."""
+    return -(-sum(map(len, row.texts)) // CONTEXT_STEP) * CONTEXT_STEP
 
 
 def _batches(texts: Sequence[Text]) -> Iterator[list[Text]]:
