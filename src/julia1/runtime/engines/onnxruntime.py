@@ -12,8 +12,8 @@ import numpy.typing as npt
 from julia1.errors import EngineError
 
 _SLOW_FUSIONS = ["SkipLayerNormFusion"]
-"""ONNX Runtime 1.32 computes the fused kernel more slowly than its parts: 19.8 against 18.5 ms (fp32) and 10.3 against
-8.5 ms (int8) for a request of 35 tokens on one core; ``benchmarks/fusions.py`` prints it."""
+"""ONNX Runtime 1.32 computes the fused kernel a little more slowly than its parts: 7.58 against 7.39 ms in int8, the
+same in fp32, for a request of 35 tokens on one core; ``benchmarks/fusions.py`` prints it."""
 
 
 class OnnxRuntimeEngine:
