@@ -36,9 +36,11 @@ from julia1.model.fixed_model import FixedModel
 from julia1.text import TextTokenizer
 from julia1.train.data.rows import DataRow, find_heads
 from julia1.train.data.splitting import split_rows
-from julia1.train.finetune import FineTuner, FineTuning, Item, head_specs, make_items, outputs_of
+from julia1.train.finetune import FineTuner, outputs_of
 from julia1.train.fit import new_fixed_model, text_vectors
+from julia1.train.items import Item, head_specs, make_items
 from julia1.train.metrics import MAIN, figures_of
+from julia1.train.recipe import FineTuning
 from julia1.train.sources import read_set
 
 

@@ -187,21 +187,56 @@ def build_answer(
         reading: how much of the state was read.
         abstain_below: mark the answer as abstained when its confidence is under this.
     """
-    spread = entropy(probabilities)
-    values = probabilities.tolist()
-    top = int(probabilities.argmax())
     if isinstance(question, Score):
-        sure = score_confidence(probabilities)
-        abstained = abstain_below is not None and sure < abstain_below
-        expected = float(probabilities @ np.arange(len(values)))
-        return ScoreAnswer(expected, top, question.option_texts(), values, sure, spread, reading, abstained)
-    sure = choice_confidence(probabilities)
-    abstained = abstain_below is not None and sure < abstain_below
+        return score_answer(question.option_texts(), probabilities, reading, abstain_below)
     if isinstance(question, YesNo):
-        return YesNoAnswer(values[1], sure, spread, reading, abstained)
+        return yes_no_answer(probabilities, reading, abstain_below)
     assert isinstance(question, Choice)
-    names = list(question.options)
-    return ChoiceAnswer(names[top], dict(zip(names, values, strict=True)), sure, spread, reading, abstained)
+    return choice_answer(list(question.options), probabilities, reading, abstain_below)
+
+
+def choice_answer(
+    names: Sequence[str], probabilities: FloatArray, reading: Reading, abstain_below: float | None = None
+) -> ChoiceAnswer:
+    """The answer among named options, whose probabilities are float64 ``[options]``."""
+    sure = choice_confidence(probabilities)
+    shares = dict(zip(names, probabilities.tolist(), strict=True))
+    best = names[int(probabilities.argmax())]
+    return ChoiceAnswer(best, shares, sure, entropy(probabilities), reading, _abstains(sure, abstain_below))
+
+
+def yes_no_answer(probabilities: FloatArray, reading: Reading, abstain_below: float | None = None) -> YesNoAnswer:
+    """The answer from the probabilities of no and yes, float64 ``[2]``."""
+    sure = choice_confidence(probabilities)
+    yes = float(probabilities[1])
+    return YesNoAnswer(yes, sure, entropy(probabilities), reading, _abstains(sure, abstain_below))
+
+
+def score_answer(
+    legend: Sequence[str], probabilities: FloatArray, reading: Reading, abstain_below: float | None = None
+) -> ScoreAnswer:
+    """The answer on a scale, whose levels' probabilities are float64 ``[levels]``, lowest first."""
+    sure, values = score_confidence(probabilities), probabilities.tolist()
+    expected, top = float(probabilities @ np.arange(len(values))), int(probabilities.argmax())
+    abstained = _abstains(sure, abstain_below)
+    return ScoreAnswer(expected, top, legend, values, sure, entropy(probabilities), reading, abstained)
+
+
+def labels_answer(
+    names: Sequence[str],
+    probabilities: FloatArray,
+    thresholds: FloatArray,
+    reading: Reading,
+    abstain_below: float | None = None,
+) -> LabelsAnswer:
+    """The labels that reach their thresholds; probabilities and thresholds are float64 ``[labels]``."""
+    given = probabilities >= thresholds
+    sure = labels_confidence(probabilities, given)
+    inside = np.clip(probabilities, 1e-12, 1 - 1e-12)
+    spread = float(-(inside * np.log(inside) + (1 - inside) * np.log(1 - inside)).sum())
+    chosen = [names[i] for i in np.argsort(-probabilities, kind="stable") if given[i]]
+    named = dict(zip(names, probabilities.tolist(), strict=True))
+    return LabelsAnswer(chosen, named, sure, spread, reading, _abstains(sure, abstain_below))
 
 
 def choice_confidence(probabilities: FloatArray) -> float:
@@ -228,6 +263,10 @@ def entropy(probabilities: FloatArray) -> float:
 def labels_confidence(probabilities: FloatArray, chosen: npt.NDArray[np.bool_]) -> float:
     """The probability that the least sure label is rightly given or left out; 1 without labels."""
     return float(np.where(chosen, probabilities, 1 - probabilities).min(initial=1.0))
+
+
+def _abstains(confidence: float, abstain_below: float | None) -> bool:
+    return abstain_below is not None and confidence < abstain_below
 
 
 def _common(answer: ChoiceAnswer | YesNoAnswer | ScoreAnswer | LabelsAnswer) -> dict[str, Any]:

@@ -18,19 +18,17 @@ from julia1.model import new_encoder  # noqa: E402
 from julia1.model.fixed_model import FixedModel, pool  # noqa: E402
 from julia1.text import TextTokenizer  # noqa: E402
 from julia1.train.data.rows import DataRow, find_heads  # noqa: E402
-from julia1.train.finetune import (  # noqa: E402
-    FineTuner,
-    FineTuning,
+from julia1.train.finetune import FineTuner, label_weights, outputs_of  # noqa: E402
+from julia1.train.items import (  # noqa: E402
     Item,
     bucketed,
     collate,
     feature_spec,
     head_specs,
-    label_weights,
     make_items,
-    outputs_of,
     target_of,
 )
+from julia1.train.recipe import FineTuning  # noqa: E402
 
 CONFIG = {
     "model_type": "bert",

@@ -35,9 +35,9 @@ from julia1.runtime.cpu import probe  # noqa: E402
 from julia1.runtime.fixed import head_answer  # noqa: E402
 from julia1.runtime.variants import missing_needs  # noqa: E402
 from julia1.train.data.rows import Columns, read_rows  # noqa: E402
-from julia1.train.finetune import FineTuning  # noqa: E402
 from julia1.train.fit import Fitted, Parts, fit, make_parts  # noqa: E402
 from julia1.train.metrics import head_figures  # noqa: E402
+from julia1.train.recipe import FineTuning  # noqa: E402
 
 WORDS = ["order", "late", "hotel", "city", "team", "good", "great", "please", "today", "want"]
 SETTINGS = FineTuning(

@@ -20,14 +20,13 @@ from julia1 import Choice, Julia1Error, YesNo  # noqa: E402
 from julia1.model import OptionModel, new_encoder  # noqa: E402
 from julia1.text import Limits, OptionsEncoding, Row, TextTokenizer  # noqa: E402
 from julia1.train import Mix, Recipe, Trainer  # noqa: E402
+from julia1.train.optimisation import linear_schedule, parameter_groups  # noqa: E402
 from julia1.train.recipe import Training  # noqa: E402
 from julia1.train.trainer import (  # noqa: E402
     TrainingRow,
     encode_examples,
     micro_batches,
     option_loss,
-    parameter_groups,
-    schedule,
 )
 from julia1.train.views import Example  # noqa: E402
 
@@ -118,13 +117,13 @@ def test_examples_become_one_row_each_or_none(tokenizer: TextTokenizer) -> None:
 
 def test_the_schedule_warms_up_then_falls_to_zero() -> None:
     training = Training(steps=100, warmup=0.1)
-    rates = [schedule(step, training) for step in range(101)]
+    rates = [linear_schedule(step, training.steps, training.warmup) for step in range(101)]
     assert rates[:10] == pytest.approx([(i + 1) / 10 for i in range(10)])
     assert max(rates) == rates[10] == 1.0
     assert all(a > b for a, b in pairwise(rates[10:]))
     assert rates[100] == 0
     assert 0 < rates[99] < 0.02
-    assert schedule(0, Training(steps=1, warmup=0.0)) == 1.0
+    assert linear_schedule(0, steps=1, warmup=0.0) == 1.0
 
 
 @pytest.fixture

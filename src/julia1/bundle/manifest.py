@@ -17,9 +17,9 @@ from julia1.errors import BundleError
 FORMAT_VERSION = 1
 MANIFEST_FILE = "bundle.json"
 CARD_FILE = "card.md"
-KINDS = ("open", "fixed")
 ENCODINGS = {"open": "options", "fixed": "fixed"}
 """The encoding of each kind."""
+KINDS = tuple(ENCODINGS)
 QUESTION_TYPES = ("choice", "yesno", "score")
 
 _MOST_BYTES = 16 << 20

@@ -83,8 +83,8 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
     ]
     base = Bundle.open(arguments.base or settings.model_path())
     with Extra():
-        from julia1.train.finetune import FineTuning
         from julia1.train.fit import fit, make_parts
+        from julia1.train.recipe import FineTuning
 
         given = {"epochs": arguments.epochs, "max_tokens": arguments.max_tokens, "seed": arguments.seed}
         cpu = probe()

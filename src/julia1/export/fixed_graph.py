@@ -40,8 +40,11 @@ def fixed_graph(weights: SharedWeights, precision: str) -> onnx.ModelProto:
     hidden, batched = bert_encoder(graph, config, _mask(graph), _positions(graph), context=False)
     states = graph.add("Reshape", [hidden, batched], "states")
     inside = graph.add("Equal", [ATTENTION_MASK, graph.constant(1, np.int64)], "inside")
-    pooled = {name: graph.flat(_pooled(graph, name, states, inside), width) for name in ("cls", "mean", "max")}
-    parts = [pooled[name] for name in described["pooling"].split("+")]
+    poolings = described["pooling"].split("+")
+    pooled = {
+        name: graph.flat(_pooled(graph, name, states, inside), width) for name in dict.fromkeys([*poolings, "mean"])
+    }
+    parts = [pooled[name] for name in poolings]
     inputs = [
         helper.make_tensor_value_info(name, TensorProto.INT64, ["rows", "tokens"])
         for name in (INPUT_IDS, ATTENTION_MASK)

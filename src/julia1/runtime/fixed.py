@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from julia1.answers import (
     Answer,
-    ChoiceAnswer,
     FloatArray,
-    LabelsAnswer,
     Reading,
-    ScoreAnswer,
     ValueAnswer,
-    YesNoAnswer,
-    choice_confidence,
-    entropy,
-    labels_confidence,
-    score_confidence,
+    choice_answer,
+    labels_answer,
+    score_answer,
+    yes_no_answer,
 )
 from julia1.bundle import Calibration, Manifest
 from julia1.bundle.heads import FeatureSpec, HeadSpec
 from julia1.content import Content, shown
 from julia1.errors import EngineError, InputError
+from julia1.runtime.batches import padded_batches
 from julia1.runtime.calibration import UNCALIBRATED, probabilities
 from julia1.runtime.engines import Engine
-from julia1.text.fixed import FixedEncoding, FixedRow
+from julia1.text.states import pad_rows, read_states
 from julia1.text.tokenizer import TextTokenizer
 
 INPUT_IDS, ATTENTION_MASK, NUMBERS, CATEGORIES, HEAD = "input_ids", "attention_mask", "numbers", "categories", "head.{}"
@@ -52,7 +49,8 @@ class FixedScorer:
         self.heads = manifest.heads
         self._features = manifest.features
         self._calibration = manifest.calibration
-        self._encoding = FixedEncoding(tokenizer, manifest.encoding.state_tokens)
+        self._tokenizer = tokenizer
+        self._state_tokens = manifest.encoding.state_tokens
         self._engine = engine
         self._names = [HEAD.format(number) for number in range(len(self.heads))]
 
@@ -64,11 +62,13 @@ class FixedScorer:
         Raises:
             InputError: an empty state where the model has no features, or a feature it does not know.
         """
-        rows = self._encoding.rows(states, strict, allow_empty=bool(self._features))
+        rows = read_states(self._tokenizer, states, self._state_tokens, strict, allow_empty=bool(self._features))
+        lengths = [len(ids) for ids, _ in rows]
+        longest_first = sorted(range(len(rows)), key=lambda i: -lengths[i])
         numbers, categories = feature_arrays(self._features, features)
         found = [np.zeros((len(rows), head.outputs), np.float32) for head in self.heads]
-        for batch in _batches(rows, batch_tokens):
-            ids, mask = self._encoding.collate([rows[i] for i in batch])
+        for batch in padded_batches(longest_first, lengths.__getitem__, batch_tokens):
+            ids, mask = pad_rows([rows[i][0] for i in batch], self._tokenizer.pad)
             feeds: dict[str, npt.NDArray[np.generic]] = {INPUT_IDS: ids, ATTENTION_MASK: mask}
             if self._features:
                 feeds.update({NUMBERS: numbers[batch], CATEGORIES: categories[batch]})
@@ -77,7 +77,7 @@ class FixedScorer:
         for head, values in zip(self.heads, found, strict=True):
             if not np.isfinite(values).all():
                 raise EngineError(f"the head {head.name!r} gave a score that is no number: try another variant")
-        return found, [row.reading for row in rows]
+        return found, [reading for _, reading in rows]
 
     def decide(
         self,
@@ -112,25 +112,18 @@ def head_answer(
         return ValueAnswer(float(outputs[0]) * head.spread + head.centre, head.deviation, reading)
     if head.kind == "labels":
         chances = sigmoid(outputs.astype(np.float64) / calibration.temperature)
-        given = chances >= np.array(head.thresholds or [0.5] * len(head.labels))
-        sure = labels_confidence(chances, given)
-        inside = np.clip(chances, 1e-12, 1 - 1e-12)
-        spread = float(-(inside * np.log(inside) + (1 - inside) * np.log(1 - inside)).sum())
-        chosen = [head.labels[i] for i in np.argsort(-chances, kind="stable") if given[i]]
-        named = dict(zip(head.labels, chances.tolist(), strict=True))
-        return LabelsAnswer(chosen, named, sure, spread, reading, _abstains(sure, abstain_below))
+        return labels_answer(head.labels, chances, label_thresholds(head), reading, abstain_below)
     shares = probabilities(outputs, calibration)
-    top, spread, values = int(shares.argmax()), entropy(shares), shares.tolist()
     if head.kind == "score":
-        sure = score_confidence(shares)
-        expected = float(shares @ np.arange(len(values)))
-        return ScoreAnswer(expected, top, head.labels, values, sure, spread, reading, _abstains(sure, abstain_below))
-    sure = choice_confidence(shares)
-    abstained = _abstains(sure, abstain_below)
+        return score_answer(head.labels, shares, reading, abstain_below)
     if head.kind == "yesno":
-        return YesNoAnswer(values[1], sure, spread, reading, abstained)
-    named = dict(zip(head.labels, values, strict=True))
-    return ChoiceAnswer(head.labels[top], named, sure, spread, reading, abstained)
+        return yes_no_answer(shares, reading, abstain_below)
+    return choice_answer(head.labels, shares, reading, abstain_below)
+
+
+def label_thresholds(head: HeadSpec) -> FloatArray:
+    """From which probability each label of a labels head is given, float64 ``[labels]``."""
+    return np.array(head.thresholds or [0.5] * len(head.labels))
 
 
 def feature_arrays(
@@ -170,19 +163,3 @@ def feature_arrays(
 def sigmoid(values: FloatArray) -> FloatArray:
     """The logistic function, without overflow."""
     return 0.5 * (1 + np.tanh(0.5 * values))
-
-
-def _abstains(confidence: float, abstain_below: float | None) -> bool:
-    return abstain_below is not None and confidence < abstain_below
-
-
-def _batches(rows: Sequence[FixedRow], batch_tokens: int) -> Iterator[list[int]]:
-    """Indices of rows sorted by length, cut where the padded batch would pass the budget; one row always fits."""
-    batch: list[int] = []
-    for i in sorted(range(len(rows)), key=lambda i: -len(rows[i].ids)):
-        if batch and len(rows[batch[0]].ids) * (len(batch) + 1) > batch_tokens:
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch

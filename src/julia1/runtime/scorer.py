@@ -15,7 +15,7 @@ Arrays of the graph, beside those of ``Encoded`` (all fp32 but ``context_leaves`
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 
@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from julia1.errors import EngineError
+from julia1.runtime.batches import padded_batches
 from julia1.runtime.engines import Engine
 from julia1.text.options import PADDING, TRUNK, Row
 
@@ -108,7 +109,7 @@ class OptionScorer:
         """Each text as the encoder reads it, from memory where it is there."""
         found = self._memory.get(texts)
         missing = sorted(texts - found.keys(), key=lambda text: (len(text), text))
-        for batch in _batches(missing):
+        for batch in padded_batches(missing, len, TEXT_BATCH_TOKENS):
             fresh = self._read_batch(batch)
             found.update(fresh)
             self._memory.put(fresh)
@@ -170,15 +171,3 @@ class _TextMemory:
 def context_room(row: Row) -> int:
     """Kept tokens of a row, filled up to a multiple of ``CONTEXT_STEP``."""
     return -(-sum(map(len, row.texts)) // CONTEXT_STEP) * CONTEXT_STEP
-
-
-def _batches(texts: Sequence[Text]) -> Iterator[list[Text]]:
-    """Texts sorted by length, cut where the padded batch would pass the budget."""
-    batch: list[Text] = []
-    for text in texts:
-        if batch and len(text) * (len(batch) + 1) > TEXT_BATCH_TOKENS:
-            yield batch
-            batch = []
-        batch.append(text)
-    if batch:
-        yield batch

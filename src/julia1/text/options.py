@@ -25,18 +25,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from julia1.answers import Reading
-from julia1.content import Content, render
+from julia1.content import Content
 from julia1.errors import InputError, TooLongError
 from julia1.questions import Question, instruction_text
+from julia1.text.states import IntArray, read_states
 from julia1.text.tokenizer import TextTokenizer
 
 TRUNK = 0
 PADDING = -1
-
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -161,24 +159,7 @@ class OptionsEncoding:
             InputError: a state is empty.
             TooLongError: ``strict`` and a state is over its token budget.
         """
-        texts = []
-        for index, state in enumerate(states):
-            text = render(state, "the state" if len(states) == 1 else f"state {index}")
-            if not text.strip():
-                raise InputError(
-                    f"{'the state' if len(states) == 1 else f'state {index}'} is empty: nothing to decide on"
-                )
-            texts.append(text)
-        trunks = []
-        room = self.limits.state_tokens - 2
-        for ids in self.tokenizer.ids(texts):
-            if strict and len(ids) > room:
-                raise TooLongError(
-                    f"the state has {len(ids):,} tokens and the model reads {room:,}: shorten it, or allow truncation"
-                )
-            reading = Reading(len(ids), min(len(ids), room))
-            trunks.append(([self.tokenizer.cls, *ids[:room], self.tokenizer.sep], reading))
-        return trunks
+        return read_states(self.tokenizer, states, self.limits.state_tokens, strict)
 
     def rows(self, trunk: Sequence[int], questions: Sequence[QuestionTokens]) -> list[Row]:
         """Lay one trunk and its questions out in as few rows as the pass limit allows.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import onnx
 import torch
 
-from julia1.bundle import Bundle, BundleWriter, Calibration, EncodingSettings, FileEntry, Manifest, Variant
+from julia1.bundle import Bundle, BundleWriter, Calibration, EncodingSettings, FileEntry, Manifest
 from julia1.bundle.heads import FeatureSpec, HeadSpec
 from julia1.bundle.manifest import MANIFEST_FILE
 from julia1.errors import BundleError, InputError, VerificationError
@@ -30,19 +30,11 @@ from julia1.text.tokenizer import TextTokenizer
 from julia1.train.data.checks import leaks, require_trainable, unknown_labels
 from julia1.train.data.rows import DataRow, DataSet, find_heads
 from julia1.train.data.splitting import Split, split_rows
-from julia1.train.finetune import (
-    FineTuner,
-    FineTuning,
-    Item,
-    Report,
-    collate,
-    feature_spec,
-    head_specs,
-    make_items,
-    outputs_of,
-)
+from julia1.train.finetune import FineTuner, Report, outputs_of
+from julia1.train.items import Item, collate, feature_spec, head_specs, make_items
 from julia1.train.metrics import MAIN, figures_of
-from julia1.train.release import INT8_NEEDS, WEIGHT_FILE
+from julia1.train.recipe import FineTuning
+from julia1.train.release import INT8_NEEDS, WEIGHT_FILE, measured_variant
 
 SCALE_ROWS = 200
 PARITY_ROWS = 64
@@ -124,7 +116,6 @@ def fit(
     *,
     name: str,
     version: str,
-    provenance: Mapping[str, Any] | None = None,
     report: Report | None = None,
 ) -> Fitted:
     """Train a model on ``parts`` and write ``output/bundle``; a run found in ``output`` is taken up.
@@ -135,7 +126,6 @@ def fit(
         output: where checkpoints, log and bundle go.
         settings: hyper-parameters.
         name, version: of the bundle.
-        provenance: further facts for the card.
         report: called with a record after every epoch.
     """
     check_before_training(parts, base, output, settings, name, version)
@@ -145,13 +135,13 @@ def fit(
     features = feature_spec(parts.train)
     items = make_items(parts.train, specs, tokenizer, settings, features)
     validation = make_items(parts.validation, specs, tokenizer, settings, features)
-    make_items(parts.test, specs, tokenizer, settings, features)  # a bad test row is told now, not after hours
+    test_items = make_items(parts.test, specs, tokenizer, settings, features)  # a bad row is told now, not after hours
     torch.manual_seed(settings.seed)
     model = new_fixed_model(base, specs, features, tokenizer, settings)
 
     def metric(current: FixedModel, rows: Sequence[Item]) -> dict[str, float]:
         found = figures_of(specs, outputs_of(current, rows, tokenizer.pad, settings), rows)
-        return {head: found[head][MAIN[spec.kind]] for head, spec in ((s.name, s) for s in specs) if head in found}
+        return {spec.name: found[spec.name][MAIN[spec.kind]] for spec in specs if spec.name in found}
 
     FineTuner(model, items, validation, tokenizer.pad, settings, output, metric).run(report)
     scales = input_scales(model.eval(), _feeds(items, tokenizer.pad))
@@ -159,7 +149,7 @@ def fit(
     exact = replace(settings, bf16=False)
     found = outputs_of(model, validation, tokenizer.pad, exact)
     final, calibration = calibrate_heads(specs, found, validation)
-    facts = {**_facts(settings, parts, base), **(provenance or {})}
+    facts = _facts(settings, parts, base)
     figures = figures_of(final, found, validation, calibration)
     facts["figures"] = {"Validation rows": _table(figures)}
     encoding = EncodingSettings("fixed", settings.max_tokens)
@@ -190,7 +180,7 @@ def fit(
             files = (writer.add(path, path.name), weights)
             scorer = FixedScorer(manifest, tokenizer, open_engine("onnxruntime", path, settings.threads))
             parity = fixed_parity(stored, scorer, parts.train[:PARITY_ROWS], items[:PARITY_ROWS], tokenizer.pad)
-            variants.append(_variant(precision, files, needs, parity))
+            variants.append(measured_variant(precision, files, needs, parity, "output"))
         require_parity(parity)
         test = {}
         served = next(variant for variant in variants if not missing_needs(variant, probe()))
@@ -199,8 +189,7 @@ def fit(
             scorer = FixedScorer(manifest, tokenizer, engine)
             outputs, _ = scorer.outputs([r.text for r in parts.test], [r.features for r in parts.test], False, 4096)
             named = {head.name: values for head, values in zip(final, outputs, strict=True)}
-            items = make_items(parts.test, final, tokenizer, settings, features)
-            test = figures_of(final, named, items, calibration)
+            test = figures_of(final, named, test_items, calibration)
             facts["figures"][f"Test rows, measured once ({served.name})"] = _table(test)
         bundle = writer.finish(replace(manifest, variants=tuple(variants), provenance=facts))
     return Fitted(bundle, figures, test, parity)
@@ -218,7 +207,7 @@ def check_before_training(
     """
     if not parts.validation:
         raise InputError("there are no validation rows: training would not know when to stop")
-    _, config = _checkpoint(base)
+    config = read_weights(_checkpoint(base)).encoder_config
     require_known(config)
     most = int(config["max_position_embeddings"])
     if not 3 <= settings.max_tokens <= most:
@@ -235,13 +224,12 @@ def check_before_training(
         raise InputError(f"{target} is there already and is no bundle: move it away, or name another folder")
 
 
-def _checkpoint(base: Bundle) -> tuple[Path, dict[str, Any]]:
-    """The weight file that training starts from, and the config of its encoder."""
-    files = [entry for entry in base.manifest.checkpoint or () if entry.path.endswith(".safetensors")]
-    if not files:
-        raise InputError(f"{base.source} cannot be trained further: it has no checkpoint")
-    path = base.path(files[0])
-    return path, read_weights(path).encoder_config
+def _checkpoint(base: Bundle) -> Path:
+    """The weight file that training starts from."""
+    for entry in base.manifest.checkpoint or ():
+        if entry.path.endswith(".safetensors"):
+            return base.path(entry)
+    raise InputError(f"{base.source} cannot be trained further: it has no checkpoint")
 
 
 def new_fixed_model(
@@ -249,7 +237,7 @@ def new_fixed_model(
 ) -> FixedModel:
     """A model with a bundle's encoder and new heads, whose label vectors are the encoder's reading of the names."""
     read = load_weights if base.manifest.kind == "open" else load_fixed
-    source: OptionModel | FixedModel = read(_checkpoint(base)[0])
+    source: OptionModel | FixedModel = read(_checkpoint(base))
     encoder = source.encoder
     vectors = {
         spec.name: text_vectors(encoder, tokenizer, spec.labels) for spec in specs if spec.kind in ("choice", "labels")
@@ -336,9 +324,7 @@ def _temperature(logits: npt.NDArray[np.float64], targets: npt.NDArray[np.float6
         scaled = scaled - scaled.max(axis=1, keepdims=True)
         return float(-(targets * (scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True)))).sum())
 
-    candidates = [float(temperature) for temperature in np.geomspace(0.2, 8.0, 120)]
-    best: float = min(candidates, key=loss)
-    return round(best, 4)
+    return _least(loss, np.geomspace(0.2, 8.0, 120))
 
 
 def _binary_temperature(logits: npt.NDArray[np.float64], targets: npt.NDArray[np.float64]) -> float:
@@ -348,25 +334,17 @@ def _binary_temperature(logits: npt.NDArray[np.float64], targets: npt.NDArray[np
         chances = np.clip(sigmoid(logits / temperature), 1e-9, 1 - 1e-9)
         return float(-(targets * np.log(chances) + (1 - targets) * np.log(1 - chances)).mean())
 
-    candidates = [float(temperature) for temperature in np.geomspace(0.3, 5.0, 60)]
-    best: float = min(candidates, key=loss)
+    return _least(loss, np.geomspace(0.3, 5.0, 60))
+
+
+def _least(loss: Callable[[float], float], temperatures: npt.NDArray[np.float64]) -> float:
+    best: float = min(map(float, temperatures), key=loss)
     return round(best, 4)
 
 
 def _f1(chosen: npt.NDArray[np.bool_], wanted: npt.NDArray[np.bool_]) -> float:
     both = float((chosen & wanted).sum())
     return 2 * both / max(1.0, float(chosen.sum() + wanted.sum()))
-
-
-def _variant(
-    precision: str, files: tuple[FileEntry, ...], needs: Mapping[str, tuple[str, ...]], parity: Parity
-) -> Variant:
-    measured = {
-        "largest output difference to PyTorch": float(f"{parity.largest:.3g}"),
-        "mean output difference to PyTorch": float(f"{parity.mean:.3g}"),
-        "outputs compared": parity.options,
-    }
-    return Variant(precision, "onnxruntime", precision, files, dict(needs), measured)
 
 
 def _facts(settings: FineTuning, parts: Parts, base: Bundle) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from julia1.bundle import Calibration
 from julia1.bundle.heads import HeadSpec
 from julia1.runtime.calibration import UNCALIBRATED
-from julia1.runtime.fixed import sigmoid
-from julia1.train.finetune import Item
+from julia1.runtime.fixed import label_thresholds, sigmoid
+from julia1.train.items import Item
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -39,9 +39,7 @@ def head_figures(
         explained = max(-1.0, 1 - error / spread) if spread > 1e-9 else 0.0
         return {"r2": explained, "rmse": error**0.5 * head.spread}
     if head.kind == "labels":
-        chosen = sigmoid(outputs.astype(np.float64) / calibration.temperature) >= np.array(
-            head.thresholds or [0.5] * len(head.labels)
-        )
+        chosen = sigmoid(outputs.astype(np.float64) / calibration.temperature) >= label_thresholds(head)
         wanted = targets > 0.5
         return {
             "micro_f1": float(f1_score(wanted, chosen, average="micro", zero_division=0)),

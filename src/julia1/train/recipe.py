@@ -80,6 +80,47 @@ class Training:
 
 
 @dataclass(frozen=True)
+class FineTuning:
+    """Hyper-parameters of fine-tuning fixed heads.
+
+    Attributes:
+        epochs: at most; training stops after ``patience`` epochs without a better validation metric.
+        batch_tokens: padded tokens of a batch at most; rows of like length go together.
+        batch_rows: rows of a batch at most.
+        accumulate: batches for each optimizer step.
+        learning_rate, head_learning_rate: of the encoder's last layer, and of the heads.
+        layer_decay: factor of the rate from each layer to the one below.
+        warmup: share of the steps in which the rate rises; it then falls to zero.
+        class_weights: weigh labels by the square root of how rare they are.
+        level_spread: an ordinal target is a bell over the levels, so many levels wide; 0 for the level alone.
+        feature_dropout: share of structured features that are hidden from a step.
+        train_embeddings: train the word embeddings too.
+    """
+
+    epochs: int = 10
+    batch_rows: int = 32
+    batch_tokens: int = 2048
+    accumulate: int = 1
+    learning_rate: float = 1e-4
+    head_learning_rate: float = 1e-3
+    layer_decay: float = 0.9
+    weight_decay: float = 0.01
+    warmup: float = 0.1
+    clip_norm: float = 1.0
+    dropout: float = 0.1
+    feature_dropout: float = 0.1
+    label_smoothing: float = 0.05
+    class_weights: bool = False
+    level_spread: float = 0.5
+    patience: int = 2
+    max_tokens: int = 256
+    threads: int = 2
+    bf16: bool = True
+    train_embeddings: bool = False
+    seed: int = 1
+
+
+@dataclass(frozen=True)
 class Recipe:
     """A whole recipe for an open-decision model.
 

@@ -29,7 +29,8 @@ from julia1.runtime.calibration import UNCALIBRATED
 from julia1.runtime.decider import OPTION_MEMORY, Decider
 from julia1.runtime.engines import open_engine
 from julia1.runtime.scorer import OptionScorer
-from julia1.text.options import IntArray, Limits, OptionsEncoding, Row
+from julia1.text.options import Limits, OptionsEncoding, Row
+from julia1.text.states import IntArray
 from julia1.text.tokenizer import TextTokenizer
 from julia1.train.calibrate import Scored, calibration_examples, cross_entropy, fit_calibration, score_examples
 from julia1.train.open_decisions import train_open_decisions
@@ -84,7 +85,7 @@ def release(
             engine = open_engine("onnxruntime", writer.folder / path, recipe.training.threads)
             scorer = OptionScorer(engine, encoding.tokenizer.pad, OPTION_MEMORY)
             parity[precision] = measure_parity(stored, scorer, encoding, parity_batches(encoding, examples))
-            variants.append(_variant(precision, (graph, weights), needs, parity[precision]))
+            variants.append(measured_variant(precision, (graph, weights), needs, parity[precision], "logit"))
         require_parity(parity["fp32"])
         manifest = Manifest(
             name=recipe.name,
@@ -211,13 +212,14 @@ def provenance(recipe: Recipe, data: Path) -> dict[str, Any]:
     }
 
 
-def _variant(
-    precision: str, files: tuple[FileEntry, ...], needs: Mapping[str, tuple[str, ...]], parity: Parity
+def measured_variant(
+    precision: str, files: tuple[FileEntry, ...], needs: Mapping[str, tuple[str, ...]], parity: Parity, unit: str
 ) -> Variant:
+    """A variant on ONNX Runtime with its parity as measured figures; ``unit`` names what was compared."""
     measured = {
-        "largest logit difference to PyTorch": float(f"{parity.largest:.3g}"),
-        "mean logit difference to PyTorch": float(f"{parity.mean:.3g}"),
-        "logits compared": parity.options,
+        f"largest {unit} difference to PyTorch": float(f"{parity.largest:.3g}"),
+        f"mean {unit} difference to PyTorch": float(f"{parity.mean:.3g}"),
+        f"{unit}s compared": parity.options,
     }
     return Variant(precision, "onnxruntime", precision, files, dict(needs), measured)
 

@@ -17,7 +17,8 @@ from julia1.errors import TooLongError, TrainingError
 from julia1.model.option_model import OptionModel
 from julia1.text.options import Encoded, OptionsEncoding, Row
 from julia1.train.mix import Mix
-from julia1.train.recipe import Recipe, Training
+from julia1.train.optimisation import linear_schedule, parameter_groups
+from julia1.train.recipe import Recipe
 from julia1.train.views import Example
 
 Evaluate = Callable[[OptionModel], dict[str, float]]
@@ -93,38 +94,6 @@ def option_loss(logits: Tensor, batch: Sequence[TrainingRow], smoothing: float) 
     return -(wanted * (shifted - log_sum[index])).sum(), number
 
 
-def parameter_groups(model: OptionModel, training: Training) -> list[dict[str, Any]]:
-    """Layer-wise learning rates: full at the top layer, times ``layer_decay`` for each one below."""
-    encoder: Any = model.encoder
-    layers = list(encoder.encoder.layer)
-    groups: list[dict[str, Any]] = []
-
-    def add(module_parameters: Iterator[tuple[str, nn.Parameter]], rate: float) -> None:
-        plain: list[nn.Parameter] = []
-        decayed: list[nn.Parameter] = []
-        for _, parameter in module_parameters:
-            if parameter.requires_grad:
-                (decayed if parameter.ndim > 1 else plain).append(parameter)
-        for parameters, decay in ((decayed, training.weight_decay), (plain, 0.0)):
-            if parameters:
-                groups.append({"params": parameters, "lr": rate, "weight_decay": decay})
-
-    add(encoder.embeddings.named_parameters(), training.learning_rate * training.layer_decay ** len(layers))
-    for depth, layer in enumerate(layers):
-        rate = training.learning_rate * training.layer_decay ** (len(layers) - 1 - depth)
-        add(layer.named_parameters(), rate)
-    add(model.head.named_parameters(), training.head_learning_rate)
-    return groups
-
-
-def schedule(step: int, training: Training) -> float:
-    """Linear warm-up, then linear decay to zero, as a factor."""
-    warm = max(1, round(training.warmup * training.steps))
-    if step < warm:
-        return (step + 1) / warm
-    return max(0.0, (training.steps - step) / max(1, training.steps - warm))
-
-
 class Trainer:
     """Runs a recipe.
 
@@ -184,7 +153,7 @@ class Trainer:
         training = self.recipe.training
         began = time.monotonic()
         for group, rate in zip(self.optimizer.param_groups, self._base_rates, strict=True):
-            group["lr"] = rate * schedule(self.step, training)
+            group["lr"] = rate * linear_schedule(self.step, training.steps, training.warmup)
         rows = encode_examples(self.encoding, self.mix.draw(self.step, training.states_per_step))
         questions = sum(row.questions for row in rows)
         total, tokens = 0.0, 0

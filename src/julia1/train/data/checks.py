@@ -11,7 +11,7 @@ import numpy as np
 
 from julia1.errors import InputError
 from julia1.train.data.duplicates import NEAR, content_key, content_of, exact_duplicates, near_duplicates
-from julia1.train.data.rows import Answer, DataRow, DataSet, Head, is_number, kind_of, labels_of
+from julia1.train.data.rows import ORDINAL_LEVELS, Answer, DataRow, DataSet, Head, is_number, kind_of, labels_of
 
 PERCENTILES = (50, 90, 95, 99, 100)
 RARE = 10
@@ -319,7 +319,7 @@ def _names_of(head: Head, answers: Sequence[Answer]) -> Callable[[Answer], tuple
     if head.kind != "score":
         return lambda answer: labels_of(answer) or (_plain(answer),)
     values = np.array([float(answer) for answer in answers])  # type: ignore[arg-type]
-    if len(set(values)) <= 12:
+    if len(set(values)) <= ORDINAL_LEVELS:
         return lambda answer: (_plain(answer),)
     edges = np.linspace(values.min(), values.max(), 11)
 

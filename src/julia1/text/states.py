@@ -1,0 +1,63 @@
+"""States as piece ids, and rows of ids as padded arrays: what every encoding begins and ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from julia1.answers import Reading
+from julia1.content import Content, render
+from julia1.errors import InputError, TooLongError
+from julia1.text.tokenizer import TextTokenizer
+
+IntArray = npt.NDArray[np.int64]
+
+
+def read_states(
+    tokenizer: TextTokenizer,
+    states: Sequence[Content],
+    state_tokens: int,
+    strict: bool = False,
+    allow_empty: bool = False,
+) -> list[tuple[list[int], Reading]]:
+    """``[CLS] state [SEP]`` of each state as piece ids, with a record of how much was read.
+
+    Args:
+        tokenizer: of the model.
+        states: texts, or data to render as text.
+        state_tokens: ids of a state at most, [CLS] and [SEP] included; the end of a longer one is cut.
+        strict: raise instead of cutting.
+        allow_empty: take a state without text, for models that can decide by structured features.
+
+    Raises:
+        InputError: a state is empty.
+        TooLongError: ``strict`` and a state is over its token budget.
+    """
+    texts = []
+    for index, state in enumerate(states):
+        where = "the state" if len(states) == 1 else f"state {index}"
+        text = render(state, where)
+        if not text.strip() and not allow_empty:
+            raise InputError(f"{where} is empty: nothing to decide on")
+        texts.append(text)
+    room = state_tokens - 2
+    rows = []
+    for ids in tokenizer.ids(texts):
+        if strict and len(ids) > room:
+            raise TooLongError(
+                f"the state has {len(ids):,} tokens and the model reads {room:,}: shorten it, or allow truncation"
+            )
+        rows.append(([tokenizer.cls, *ids[:room], tokenizer.sep], Reading(len(ids), min(len(ids), room))))
+    return rows
+
+
+def pad_rows(rows: Sequence[Sequence[int]], pad: int) -> tuple[IntArray, IntArray]:
+    """Padded ids and their attention mask (1 at tokens), both int64 ``[rows, tokens]``."""
+    shape = (len(rows), max(map(len, rows)))
+    ids, mask = np.full(shape, pad, np.int64), np.zeros(shape, np.int64)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = row
+        mask[i, : len(row)] = 1
+    return ids, mask

@@ -1,0 +1,179 @@
+"""Labelled rows as a model with fixed heads takes them: heads, features, targets and batches."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from julia1.bundle.heads import FeatureSpec, HeadSpec
+from julia1.errors import InputError
+from julia1.runtime.batches import padded_batches
+from julia1.text.states import pad_rows
+from julia1.text.tokenizer import TextTokenizer
+from julia1.train.data.rows import Answer, DataRow, Head, is_number, labels_of
+from julia1.train.recipe import FineTuning
+
+
+@dataclass(frozen=True)
+class Item:
+    """A row as the model takes it.
+
+    Attributes:
+        ids: piece ids with [CLS] and [SEP].
+        targets: by head: probabilities of the labels, 0 or 1 for each of several labels, or one number.
+        numbers, categories: features.
+    """
+
+    ids: list[int]
+    targets: Mapping[str, npt.NDArray[np.float32]]
+    numbers: tuple[float, ...] = ()
+    categories: tuple[int, ...] = ()
+
+
+def head_specs(heads: Mapping[str, Head], rows: Sequence[DataRow]) -> list[HeadSpec]:
+    """The heads of a model for these questions; a score with few distinct values gets levels."""
+    specs = []
+    for head in heads.values():
+        if head.kind == "yesno":
+            specs.append(HeadSpec(head.name, "yesno", ("no", "yes")))
+        elif head.kind == "score":
+            values = np.array([float(row.answers[head.name]) for row in rows if head.name in row.answers])  # type: ignore[arg-type]
+            if is_number(head.name, rows):
+                spread = float(values.std()) or 1.0
+                specs.append(HeadSpec(head.name, "value", centre=float(values.mean()), spread=spread))
+            else:
+                levels = tuple(f"{level:.15g}" for level in sorted(set(values.tolist())))
+                specs.append(HeadSpec(head.name, "score", levels))
+        else:
+            specs.append(HeadSpec(head.name, "labels" if head.kind == "labels" else "choice", head.labels))
+    return specs
+
+
+def feature_spec(rows: Sequence[DataRow], least: int = 2) -> FeatureSpec:
+    """Numbers with their statistics, and categories with the values that at least ``least`` rows have."""
+    numbers: dict[str, tuple[float, float]] = {}
+    categories: dict[str, tuple[str, ...]] = {}
+    for name in rows[0].features if rows else ():
+        values = [row.features[name] for row in rows if row.features[name] is not None]
+        kinds = {type(value) for value in values}
+        if len(kinds) > 1:
+            first = {type(row.features[name]): row.place for row in reversed(rows) if row.features[name] is not None}
+            raise InputError(
+                f"the feature {name!r} is a number at {first[float]} and a text at {first[str]}: give it one type"
+            )
+        if kinds == {float}:
+            found = np.array(values, dtype=np.float64)
+            numbers[name] = float(found.mean()), float(found.std()) or 1.0
+        elif values:
+            counts = Counter(map(str, values))
+            categories[name] = tuple(sorted(value for value, number in counts.items() if number >= least))
+    return FeatureSpec(numbers, categories)
+
+
+def make_items(
+    rows: Sequence[DataRow],
+    specs: Sequence[HeadSpec],
+    tokenizer: TextTokenizer,
+    settings: FineTuning,
+    features: FeatureSpec | None = None,
+) -> list[Item]:
+    """Tokenize rows and turn their answers into targets.
+
+    Raises:
+        InputError: a row has a label that its head does not know, or a feature of another type than in training.
+    """
+    room = settings.max_tokens - 2
+    features = features or FeatureSpec()
+    places = {
+        name: {value: i for i, value in enumerate(values, start=1)} for name, values in features.categories.items()
+    }
+    items = []
+    for row, ids in zip(rows, tokenizer.ids([row.text for row in rows]), strict=True):
+        targets = {
+            spec.name: target_of(spec, row.answers[spec.name], row.place, settings.level_spread)
+            for spec in specs
+            if spec.name in row.answers
+        }
+        numbers = tuple(_number(row, name) for name in features.numbers)
+        categories = tuple(_category(row, name, known) for name, known in places.items())
+        items.append(Item([tokenizer.cls, *ids[:room], tokenizer.sep], targets, numbers, categories))
+    return items
+
+
+def target_of(spec: HeadSpec, answer: Answer, place: str, level_spread: float) -> npt.NDArray[np.float32]:
+    """What the head's outputs should be: fp32 ``[outputs]``."""
+    if spec.kind == "value":
+        return np.array([(float(answer) - spec.centre) / spec.spread], np.float32)  # type: ignore[arg-type]
+    if spec.kind == "yesno":
+        return np.array([not answer, bool(answer)], np.float32)
+    if spec.kind == "score":
+        values = np.array([float(label) for label in spec.labels])
+        at = int(np.abs(values - float(answer)).argmin())  # type: ignore[arg-type]
+        distance = np.arange(len(values)) - at
+        bell = np.exp(-0.5 * (distance / level_spread) ** 2) if level_spread else (distance == 0).astype(float)
+        level: npt.NDArray[np.float32] = (bell / bell.sum()).astype(np.float32)
+        return level
+    places = {label: i for i, label in enumerate(spec.labels)}
+    soft = isinstance(answer, Mapping)
+    shares = dict(answer) if isinstance(answer, Mapping) else dict.fromkeys(labels_of(answer), 1.0)
+    target = np.zeros(len(spec.labels), np.float32)
+    for label, share in shares.items():
+        if label not in places:
+            raise InputError(f"{place}: the label {label!r} of {spec.name!r} is not among those that are trained")
+        target[places[label]] = share
+    if soft and target.sum():
+        target /= target.sum()
+    return target
+
+
+def bucketed(items: Sequence[Item], settings: FineTuning, rng: random.Random | None) -> Iterator[list[int]]:
+    """Indices in batches of like length; shuffled anew by ``rng``, in order of length without it.
+
+    Rows are shuffled first and sorted within pools of many batches, so that a batch is neither always the same nor
+    padded far.
+    """
+    lengths = [len(item.ids) for item in items]
+    order = list(range(len(items)))
+    pool = len(items)
+    if rng is not None:
+        rng.shuffle(order)
+        pool = settings.batch_rows * 50
+    batches: list[list[int]] = []
+    for start in range(0, len(order), max(1, pool)):
+        longest_first = sorted(order[start : start + pool], key=lambda i: -lengths[i])
+        batches += padded_batches(longest_first, lengths.__getitem__, settings.batch_tokens, settings.batch_rows)
+    if rng is not None:
+        rng.shuffle(batches)
+    yield from batches
+
+
+def collate(items: Sequence[Item], pad: int) -> dict[str, Tensor]:
+    """A padded batch, as ``FixedModel`` takes it."""
+    ids, mask = pad_rows([item.ids for item in items], pad)
+    batch = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
+    if items[0].numbers or items[0].categories:
+        batch["numbers"] = torch.tensor([item.numbers for item in items], dtype=torch.float32)
+        batch["categories"] = torch.tensor([item.categories for item in items], dtype=torch.int64)
+    return batch
+
+
+def _number(row: DataRow, name: str) -> float:
+    value = row.features.get(name)
+    if isinstance(value, str):
+        raise InputError(f"{row.place}: the feature {name!r} is {value!r}: in training it is a number")
+    return math.nan if value is None else value
+
+
+def _category(row: DataRow, name: str, known: Mapping[str, int]) -> int:
+    value = row.features.get(name)
+    if isinstance(value, float):
+        raise InputError(f"{row.place}: the feature {name!r} is {value:g}: in training it is a text")
+    return known.get(value, 0) if value is not None else 0
