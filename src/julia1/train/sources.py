@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,21 +57,34 @@ def read_set(folder: Path, splits: Sequence[str], languages_out: Iterable[str] =
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
     """Read a JSONL file; raises ``InputError`` naming file and line of the first bad one."""
+    return [row for _, row in placed_json_lines(path)]
+
+
+def placed_json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """``file:line`` and the object of each line that is not blank; raises as ``read_json_lines``."""
     if not path.is_file():
         raise InputError(f"{path} does not exist")
-    rows = []
     # split("\n") and not splitlines(): U+2028 inside a JSON string is no line end
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+    for number, line in enumerate(read_utf8(path).split("\n"), start=1):
         if not line.strip():
             continue
+        place = f"{path}:{number}"
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{path}:{number}: not JSON: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{place}: not JSON that can be read: {error}") from None
         if not isinstance(row, dict):
-            raise InputError(f"{path}:{number}: a row must be a JSON object, got {type(row).__name__}")
-        rows.append(row)
-    return rows
+            raise InputError(f"{place}: a row must be a JSON object, got {type(row).__name__}")
+        yield place, row
+
+
+def read_utf8(path: Path) -> str:
+    """The text of a file; raises ``InputError`` naming the line that is not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise InputError(f"{path}:{line}: not UTF-8: save the file as UTF-8") from None
 
 
 def text_key(text: str) -> str:

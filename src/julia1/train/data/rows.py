@@ -26,6 +26,7 @@ from typing import Any, Literal
 
 from julia1.content import checked_text, render, shown
 from julia1.errors import InputError, MissingExtraError
+from julia1.train.sources import placed_json_lines, read_utf8
 
 Kind = Literal["choice", "labels", "yesno", "score", "soft"]
 Answer = str | bool | float | tuple[str, ...] | Mapping[str, float]
@@ -202,7 +203,7 @@ def _records(path: Path, columns: Columns) -> Iterator[tuple[str, dict[str, Any]
         raise InputError(f"there is no data file {path}")
     kind = path.suffix.lower()
     if kind in (".jsonl", ".ndjson", ".json"):
-        yield from _json_records(path)
+        yield from placed_json_lines(path)
     elif kind in (".csv", ".tsv"):
         yield from _csv_records(path, columns, "\t" if kind == ".tsv" else ",")
     elif kind == ".parquet":
@@ -211,31 +212,8 @@ def _records(path: Path, columns: Columns) -> Iterator[tuple[str, dict[str, Any]
         raise InputError(f"{path}: a data file ends in .jsonl, .csv, .tsv or .parquet, not {kind or 'nothing'!r}")
 
 
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = path.read_bytes()[: error.start].count(b"\n") + 1
-        raise InputError(f"{path}:{line}: not UTF-8: save the file as UTF-8") from None
-
-
-def _json_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    # split("\n") and not splitlines(): U+2028 inside a JSON string is no line end
-    for number, line in enumerate(_text_of(path).split("\n"), start=1):
-        if not line.strip():
-            continue
-        place = f"{path}:{number}"
-        try:
-            data = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{place}: not JSON that can be read: {error}") from None
-        if not isinstance(data, dict):
-            raise InputError(f"{place}: a row must be a JSON object, not {shown(data)}")
-        yield place, data
-
-
 def _csv_records(path: Path, columns: Columns, delimiter: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    reader = csv.DictReader(io.StringIO(_text_of(path), newline=""), delimiter=delimiter, strict=True)
+    reader = csv.DictReader(io.StringIO(read_utf8(path), newline=""), delimiter=delimiter, strict=True)
     start = 2
     records: list[tuple[str, dict[str, str]]] = []
     try:
