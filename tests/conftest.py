@@ -126,7 +126,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory, encoding: OptionsEncoding
     torch = pytest.importorskip("torch", reason="PyTorch makes the tiny model; bring it with the extra train")
     import onnx
 
-    from julia1.export import SharedWeights, input_scales, option_graph
+    from julia1.export import SharedWeights, input_ranges, option_graph
     from julia1.model import OptionModel, load_weights, new_encoder, round_weights, save_weights
 
     threads = torch.get_num_threads()
@@ -137,10 +137,10 @@ def exported(tmp_path_factory: pytest.TempPathFactory, encoding: OptionsEncoding
         with torch.no_grad():
             model.head.score.weight.mul_(6)
         rows = [row for text in made_up_texts(12) for row in encoding.encode(text, {"q": YesNo("Is it late?")})[0]]
-        scales = input_scales(model.eval(), [encoding.collate([row]).feeds() for row in rows])
-        round_weights(model, scales)
+        ranges = input_ranges(model.eval(), [encoding.collate([row]).feeds() for row in rows])
+        round_weights(model, ranges)
         folder = tmp_path_factory.mktemp("exported")
-        save_weights(model, folder / "weights.safetensors", scales)
+        save_weights(model, folder / "weights.safetensors", ranges)
         stored = load_weights(folder / "weights.safetensors")
     finally:
         torch.set_num_threads(threads)

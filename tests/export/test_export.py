@@ -18,7 +18,7 @@ from julia1 import Choice, VerificationError, YesNo  # noqa: E402
 from julia1.export import Parity, SharedWeights, measure_parity, option_graph, require_parity  # noqa: E402
 from julia1.export.shared_weights import stored_tensors  # noqa: E402
 from julia1.model import OptionModel, load_weights, new_encoder, round_weights, save_weights  # noqa: E402
-from julia1.model.weights import INPUT_SCALE_SUFFIX, linear_layers  # noqa: E402
+from julia1.model.weights import INPUT_SCALE_SUFFIX, InputRange, linear_layers  # noqa: E402
 from julia1.runtime.engines import open_engine  # noqa: E402
 from julia1.runtime.scorer import OptionScorer  # noqa: E402
 from julia1.text import OptionsEncoding  # noqa: E402
@@ -210,10 +210,10 @@ def test_a_tensor_that_is_not_in_the_file_is_named(exported: Exported) -> None:
         option_graph(weights, "fp32")
 
 
-@pytest.mark.parametrize("scales", [False, True])
+@pytest.mark.parametrize("ranges", [False, True])
 @pytest.mark.parametrize("blocks", [False, True])
 def test_every_way_of_storing_weights_keeps_parity(
-    encoding: OptionsEncoding, tmp_path: Path, scales: bool, blocks: bool
+    encoding: OptionsEncoding, tmp_path: Path, ranges: bool, blocks: bool
 ) -> None:
     """Vocabulary, positions, hidden and inner width all 64, and two layers with the same numbers."""
     torch.manual_seed(3)
@@ -226,16 +226,16 @@ def test_every_way_of_storing_weights_keeps_parity(
         numbers[..., 5] = -8
         with torch.no_grad():
             table.copy_((numbers * (torch.rand(64, 2, 1) * 0.03).half().float()).flatten(1))
-    factors = {
-        name: torch.exp2(torch.randint(-1, 2, (layers[0].in_features,)).float())
-        for name, layers in linear_layers(model).items()
+    channels = {name: layers[0].in_features for name, layers in linear_layers(model).items()}
+    given = {
+        name: InputRange(torch.exp2(torch.randint(-1, 2, (number,)).float()), torch.randn(number) * 0.2)
+        for name, number in channels.items()
     }
-    given = factors if scales else None
-    round_weights(model, given)
-    save_weights(model, tmp_path / "weights.safetensors", given)
+    round_weights(model, given if ranges else None)
+    save_weights(model, tmp_path / "weights.safetensors", given if ranges else None)
     stored = load_weights(tmp_path / "weights.safetensors")
     table_of = stored_tensors(tmp_path / "weights.safetensors")
-    assert any(name.endswith(INPUT_SCALE_SUFFIX) for name in table_of) is scales
+    assert any(name.endswith(INPUT_SCALE_SUFFIX) for name in table_of) is ranges
     assert (len(table_of["encoder.embeddings.word_embeddings.weight"].shape) == 3) is blocks
     rows = made_up_rows(encoding, 3, 20, 4, pieces=64)
     exact = expected(stored, encoding, rows)

@@ -20,6 +20,7 @@ from julia1.model import OptionModel, load_weights, new_encoder, round_weights, 
 from julia1.model.weights import (  # noqa: E402
     LEVELS,
     SCALE_SUFFIX,
+    InputRange,
     block_values,
     embeddings,
     linear_layers,
@@ -100,20 +101,23 @@ def test_every_matrix_is_rounded_and_nothing_else() -> None:
     assert all(torch.equal(value, once[name]) for name, value in model.named_parameters())
 
 
-def scales_of(model: OptionModel) -> dict[str, torch.Tensor]:
+def ranges_of(model: OptionModel) -> dict[str, InputRange]:
     random = torch.Generator().manual_seed(8)
     return {
-        name: torch.exp2(torch.randint(-6, 7, (layers[0].in_features,), generator=random).float())
+        name: InputRange(
+            torch.exp2(torch.randint(-6, 7, (layers[0].in_features,), generator=random).float()),
+            torch.randn(layers[0].in_features, generator=random),
+        )
         for name, layers in linear_layers(model).items()
     }
 
 
-def test_saving_with_input_scales_loses_nothing(tmp_path: Path) -> None:
+def test_saving_with_input_ranges_loses_nothing(tmp_path: Path) -> None:
     torch.manual_seed(7)
     model = OptionModel(new_encoder(CONFIG))
-    scales = scales_of(model)
-    round_weights(model, scales)
-    save_weights(model, tmp_path / "weights.safetensors", scales)
+    ranges = ranges_of(model)
+    round_weights(model, ranges)
+    save_weights(model, tmp_path / "weights.safetensors", ranges)
     read = load_weights(tmp_path / "weights.safetensors")
     for (name, value), found in zip(model.named_parameters(), read.parameters(), strict=True):
         assert torch.equal(value, found), name
@@ -125,7 +129,7 @@ def test_input_scales_spend_precision_where_they_are_large() -> None:
     exact = model.head.hidden.weight.detach().clone()
     scale = torch.ones(exact.shape[1])
     scale[3] = 64
-    round_weights(model, {"head.hidden": scale})
+    round_weights(model, {"head.hidden": InputRange(scale, torch.zeros_like(scale))})
     error = (model.head.hidden.weight.detach() - exact).abs().amax(0)
     assert error[3] < error.median() / 16
 

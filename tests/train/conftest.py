@@ -155,6 +155,7 @@ def sources() -> dict[str, Source]:
         "answer_kind": Source("intents", "answer_kind", 1),
         "pair": Source("pairs", "pair", 1),
         "open": Source("open", "open", 1),
+        "parallel": Source("intents", "parallel", 1),
     }
 
 

@@ -139,6 +139,7 @@ def test_the_shipped_wordings_are_asked_in_english_and_chinese(bundled_recipe: R
         "language",
         "answer_kind",
         "same",
+        "parallel",
     }
     assert needed == set(bundled_recipe.wordings)
     for kind, by_language in bundled_recipe.wordings.items():

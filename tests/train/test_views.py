@@ -16,7 +16,9 @@ from julia1.train.views import VIEWS, Drawing, Example
 
 DRAWS = 12
 """Draws of each row."""
-KEYS = ("choice", "labels", "area", "sentiment", "upset", "score", "language", "answer_kind", "pair", "open")
+KEYS = (
+    "choice", "labels", "area", "sentiment", "upset", "score", "language", "answer_kind", "pair", "open", "parallel",
+)  # fmt: skip
 
 
 def drawing(source: Source, data: Path, recipe: Recipe) -> Drawing:
@@ -236,3 +238,20 @@ def test_question_words_give_the_kind_of_answer(sources: dict[str, Source], data
                 assert gold in names
                 seen.add(start)
     assert seen == set(wanted)
+
+
+def test_parallel_rows_ask_for_their_translation(
+    sources: dict[str, Source], data: Path, bundled_recipe: Recipe
+) -> None:
+    draw = drawing(sources["parallel"], data, bundled_recipe)
+    group_of = {row["text"]: row["group"] for row in draw.labelled.rows}
+    language_of = {row["text"]: row["lang"] for row in draw.labelled.rows}
+    wrong_in_the_same_language = wrong_ones = 0
+    for row, example in examples(sources["parallel"], data, bundled_recipe):
+        ((question, target),) = example.questions
+        for text, share in zip(question.options, target, strict=True):  # type: ignore[union-attr]
+            assert (group_of[text] == row["group"]) is (share == 1.0)
+            assert share == 0 or language_of[text] != row["lang"]
+            wrong_ones += share == 0
+            wrong_in_the_same_language += share == 0 and language_of[text] == row["lang"]
+    assert 0.3 < wrong_in_the_same_language / wrong_ones < 0.7

@@ -55,13 +55,14 @@ def bert_encoder(
         layer = f"encoder.encoder.layer.{number}"
         joint, out = f"{layer}.attention.self.qkv", f"{layer}.attention.output.dense"
         inner, outer = f"{layer}.intermediate.dense", f"{layer}.output.dense"
-        of_out = graph.weights.input_scale(out)
-        scale = np.ones(3 * width, np.float32)
+        of_out, shift_of_out = graph.weights.input_scale(out), graph.weights.input_shift(out)
+        scale, shift = np.ones(3 * width, np.float32), np.zeros(3 * width, np.float32)
         if graph.int8:
             scale[:width] = depth**0.5
-            if of_out is not None:  # attended rows are mixtures of rows of values: what scales the one scales the other
-                scale[2 * width :] = of_out
-        together = graph.linear(hidden, joint, output_scale=scale)
+            if of_out is not None and shift_of_out is not None:
+                # attended rows are weighted means of rows of values: what is done to the one is done to the other
+                scale[2 * width :], shift[2 * width :] = of_out, shift_of_out
+        together = graph.linear(hidden, joint, output_scale=scale, output_shift=shift)
         parts = graph.add_many("Split", [together], 3, f"{joint}.split", axis=1, num_outputs=3)
         names = ("", KEYS.format(number), VALUES.format(number)) if context else ("", "", "")
         query, key, value = (graph.add("Reshape", [p, batched], n) for p, n in zip(parts, names, strict=True))

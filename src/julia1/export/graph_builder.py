@@ -90,6 +90,7 @@ class GraphBuilder:
         after_gelu: bool = False,
         prescaled: bool = False,
         output_scale: npt.NDArray[np.float32] | None = None,
+        output_shift: npt.NDArray[np.float32] | None = None,
     ) -> str:
         """A linear layer on ``[rows, inputs]``, in the precision of the graph.
 
@@ -97,17 +98,20 @@ class GraphBuilder:
             value: the input.
             layer: stored name.
             after_gelu: the input is the output of a GELU.
-            prescaled: the input has been divided by the layer's input scales already.
-            output_scale: divide the outputs by this ``[outputs]``, which costs nothing; int8 only.
+            prescaled: the input has been shifted and divided by the layer's input scales already.
+            output_scale, output_shift: give ``(outputs - shift) / scale``, which costs nothing; int8 only.
         """
         if not self.int8:
             return self.float_linear(value, layer)
-        scale, bias = self._scale_and_bias(layer, after_gelu, output_scale)
-        if after_gelu:
-            value = self.add("Add", [value, self.constant(GELU_FLOOR)], f"{layer}.shifted")
+        shift = self._input_shift(layer, after_gelu)
+        scale, bias = self._scale_and_bias(layer, shift, output_scale, output_shift)
         factor = self.weights.input_scale(layer)
-        if factor is not None and not prescaled:
-            value = self.add("Mul", [value, self.constant(1 / factor, name=f"{layer}.inverse_scale")], f"{layer}.input")
+        if not prescaled:
+            if shift is not None:
+                value = self.add("Sub", [value, self.constant(shift, name=f"{layer}.shift")], f"{layer}.shifted")
+            if factor is not None:
+                inverse = self.constant(1 / factor, name=f"{layer}.inverse_scale")
+                value = self.add("Mul", [value, inverse], f"{layer}.input")
         rounded, step = self._rounded(value, layer, after_gelu)
         zero = self.constant(0 if after_gelu else ZERO_POINT, np.uint8)
         # ONNX Runtime's own MatMulIntegerToFloat would save a pass: 1 to 2 % of the whole, not worth a private operator
@@ -127,20 +131,29 @@ class GraphBuilder:
         opset = [helper.make_opsetid("", OPSET)]
         return helper.make_model(graph, opset_imports=opset, ir_version=10, producer_name="julia1")
 
+    def _input_shift(self, layer: str, after_gelu: bool) -> npt.NDArray[np.float32] | None:
+        return np.array([-GELU_FLOOR], np.float32) if after_gelu else self.weights.input_shift(layer)
+
     def _scale_and_bias(
-        self, layer: str, after_gelu: bool, output_scale: npt.NDArray[np.float32] | None
+        self,
+        layer: str,
+        shift: npt.NDArray[np.float32] | None,
+        output_scale: npt.NDArray[np.float32] | None,
+        output_shift: npt.NDArray[np.float32] | None,
     ) -> tuple[str, str]:
-        if output_scale is None and not after_gelu:
-            return self.stored(f"{layer}.weight{SCALE_SUFFIX}"), self.stored(f"{layer}.bias")
-        scale, bias = self.weights.value(f"{layer}.weight{SCALE_SUFFIX}"), self.weights.value(f"{layer}.bias")
-        if after_gelu:
-            bias = bias - np.float32(GELU_FLOOR) * self.weights.matrix(layer).sum(0)
-        if output_scale is None:
-            return self.stored(f"{layer}.weight{SCALE_SUFFIX}"), self.constant(bias, name=f"{layer}.unshifted_bias")
-        return (
-            self.constant(scale / output_scale, name=f"{layer}.rescaled"),
-            self.constant(bias / output_scale, name=f"{layer}.rescaled_bias"),
-        )
+        scale, bias = self.stored(f"{layer}.weight{SCALE_SUFFIX}"), self.stored(f"{layer}.bias")
+        moved = self.weights.value(f"{layer}.bias")
+        if shift is not None:
+            moved = moved + (shift[:, None] * self.weights.matrix(layer)).sum(0)
+        if output_shift is not None:
+            moved = moved - output_shift
+        if output_scale is not None:
+            moved = moved / output_scale
+            rescaled = self.weights.value(f"{layer}.weight{SCALE_SUFFIX}") / output_scale
+            scale = self.constant(rescaled, name=f"{layer}.rescaled")
+        if not (shift is None and output_shift is None and output_scale is None):
+            bias = self.constant(moved, name=f"{layer}.moved_bias")
+        return scale, bias
 
     def _float_matrix(self, layer: str) -> str:
         name = f"{layer}.weight"

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from onnx import TensorProto
 
 from julia1.errors import VerificationError
-from julia1.model.weights import INPUT_SCALE_SUFFIX, SCALE_SUFFIX, read_weights
+from julia1.model.weights import INPUT_SCALE_SUFFIX, INPUT_SHIFT_SUFFIX, SCALE_SUFFIX, read_weights
 
 _TYPES = {"F32": TensorProto.FLOAT, "F16": TensorProto.FLOAT16, "I8": TensorProto.INT8, "U8": TensorProto.UINT8}
 
@@ -69,6 +69,10 @@ class SharedWeights:
     def input_scale(self, layer: str) -> npt.NDArray[np.float32] | None:
         """Input scales of a linear layer ``[inputs]``, ``None`` where it has none."""
         return self._tensors.get(f"{layer}.weight{INPUT_SCALE_SUFFIX}")
+
+    def input_shift(self, layer: str) -> npt.NDArray[np.float32] | None:
+        """What is subtracted from the inputs of a linear layer before they are scaled ``[inputs]``, if anything."""
+        return self._tensors.get(f"{layer}.weight{INPUT_SHIFT_SUFFIX}")
 
     def matrix(self, layer: str) -> npt.NDArray[np.float32]:
         """The weight of a linear layer, fp32 ``[inputs, outputs]``."""

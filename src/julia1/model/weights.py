@@ -33,12 +33,27 @@ from julia1.model.option_model import OptionModel
 
 SCALE_SUFFIX = ".scale"
 INPUT_SCALE_SUFFIX = ".input_scale"
+INPUT_SHIFT_SUFFIX = ".input_shift"
 LEVELS = 127
 BLOCK = 32
 """Weights that share a scale in a 4-bit embedding."""
 
-InputScales = Mapping[str, Tensor]
-"""Stored name of a linear layer to its input scales, fp32 ``[inputs]``, powers of two. A layer left out has ones."""
+
+@dataclass(frozen=True)
+class InputRange:
+    """What the inputs of a linear layer are shifted and scaled by before they are rounded: ``(input - shift) / scale``.
+
+    Attributes:
+        scale: powers of two, fp32 ``[inputs]``.
+        shift: fp32 ``[inputs]``, in the units of the input. It changes no weight: only a graph that rounds reads it.
+    """
+
+    scale: Tensor
+    shift: Tensor
+
+
+InputRanges = Mapping[str, InputRange]
+"""By the stored name of a linear layer. A layer left out has scales of one and no shift."""
 
 
 def linear_layers(model: nn.Module) -> dict[str, list[nn.Linear]]:
@@ -91,10 +106,10 @@ def block_values(codes: Tensor, scale: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def round_weights(model: nn.Module, input_scales: InputScales | None = None) -> None:
+def round_weights(model: nn.Module, ranges: InputRanges | None = None) -> None:
     """Round every stored matrix to its grid, in place."""
     for name, layers in linear_layers(model).items():
-        factor = _input_scale(name, layers, input_scales)
+        factor = _input_scale(name, layers, ranges)
         for layer in layers:
             codes, scale = quantize_rows(layer.weight * factor)
             layer.weight.copy_(codes.float() * scale[:, None] / factor)
@@ -105,18 +120,19 @@ def round_weights(model: nn.Module, input_scales: InputScales | None = None) -> 
 
 
 @torch.no_grad()
-def save_weights(model: OptionModel | FixedModel, path: Path, input_scales: InputScales | None = None) -> None:
-    """Write a model that was rounded with the same input scales, and what it is made of (in the file's metadata)."""
+def save_weights(model: OptionModel | FixedModel, path: Path, ranges: InputRanges | None = None) -> None:
+    """Write a model that was rounded with the same ranges, and what it is made of (in the file's metadata)."""
     from safetensors.numpy import save_file
 
     tensors: dict[str, Tensor] = {}
     for name, layers in linear_layers(model).items():
-        factor = _input_scale(name, layers, input_scales)
+        factor = _input_scale(name, layers, ranges)
         parts = [quantize_rows(layer.weight * factor) for layer in layers]
         tensors[f"{name}.weight"] = torch.cat([codes for codes, _ in parts]).T.contiguous()
         tensors[f"{name}.weight{SCALE_SUFFIX}"] = torch.cat([scale for _, scale in parts])
-        if input_scales and name in input_scales:
+        if ranges and name in ranges:
             tensors[f"{name}.weight{INPUT_SCALE_SUFFIX}"] = factor
+            tensors[f"{name}.weight{INPUT_SHIFT_SUFFIX}"] = ranges[name].shift
         tensors[f"{name}.bias"] = torch.cat([layer.bias for layer in layers])
     for name, table in embeddings(model).items():
         blocks = quantize_blocks(table.weight)
@@ -238,10 +254,10 @@ def _fill(model: nn.Module, tensors: Mapping[str, npt.NDArray[Any]], path: Path)
     model.eval()
 
 
-def _input_scale(name: str, layers: list[nn.Linear], input_scales: InputScales | None) -> Tensor:
-    if input_scales is None or name not in input_scales:
+def _input_scale(name: str, layers: list[nn.Linear], ranges: InputRanges | None) -> Tensor:
+    if ranges is None or name not in ranges:
         return torch.ones(layers[0].in_features)
-    return input_scales[name]
+    return ranges[name].scale
 
 
 def _module_parameters(model: nn.Module) -> set[str]:

@@ -17,7 +17,7 @@ from julia1.bundle import Bundle, BundleWriter, Calibration, EncodingSettings, F
 from julia1.bundle.heads import FeatureSpec, HeadSpec
 from julia1.bundle.manifest import MANIFEST_FILE
 from julia1.errors import BundleError, InputError, VerificationError
-from julia1.export import SharedWeights, fixed_graph, input_scales, require_known
+from julia1.export import SharedWeights, fixed_graph, input_ranges, require_known
 from julia1.export.parity import Parity, require_parity
 from julia1.model.fixed_model import FixedModel
 from julia1.model.option_model import OptionModel
@@ -144,8 +144,8 @@ def fit(
         return {spec.name: found[spec.name][MAIN[spec.kind]] for spec in specs if spec.name in found}
 
     FineTuner(model, items, validation, tokenizer.pad, settings, output, metric).run(report)
-    scales = input_scales(model.eval(), _feeds(items, tokenizer.pad))
-    round_weights(model, scales)
+    ranges = input_ranges(model.eval(), _feeds(items, tokenizer.pad))
+    round_weights(model, ranges)
     exact = replace(settings, bf16=False)
     found = outputs_of(model, validation, tokenizer.pad, exact)
     final, calibration = calibrate_heads(specs, found, validation)
@@ -154,7 +154,7 @@ def fit(
     facts["figures"] = {"Validation rows": _table(figures)}
     encoding = EncodingSettings("fixed", settings.max_tokens)
     with BundleWriter(output / "bundle", replace=True) as writer:
-        save_weights(model, writer.folder / WEIGHT_FILE, scales)
+        save_weights(model, writer.folder / WEIGHT_FILE, ranges)
         weights = writer.add(writer.folder / WEIGHT_FILE, WEIGHT_FILE)
         stored = load_fixed(writer.folder / WEIGHT_FILE)
         again = outputs_of(stored, validation[:8], tokenizer.pad, exact)

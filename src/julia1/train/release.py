@@ -16,7 +16,7 @@ from julia1.errors import TooLongError
 from julia1.export import (
     Parity,
     SharedWeights,
-    input_scales,
+    input_ranges,
     measure_parity,
     option_graph,
     require_known,
@@ -40,7 +40,7 @@ from julia1.train.trainer import Report
 from julia1.train.views import Example
 
 PARITY_EXAMPLES = 96
-SCALE_EXAMPLES = 200
+RANGE_EXAMPLES = 200
 WEIGHT_FILE = "weights.safetensors"
 INT8_NEEDS = {"x86_64": ("vnni",), "aarch64": ()}
 """Without an 8-bit dot product, x86-64 kernels add uint8 x int8 products in 16 bits and saturate: wrong answers."""
@@ -68,10 +68,10 @@ def release(
     """
     encoding = OptionsEncoding(TextTokenizer.from_file(tokenizer_file), recipe.limits)
     examples = _within_budgets(calibration_examples(recipe, data), encoding)
-    scales = input_scales(model.eval(), scale_batches(encoding, examples))
-    round_weights(model, scales)
+    ranges = input_ranges(model.eval(), range_batches(encoding, examples))
+    round_weights(model, ranges)
     with BundleWriter(target, replace=replace_old) as writer:
-        save_weights(model, writer.folder / WEIGHT_FILE, scales)
+        save_weights(model, writer.folder / WEIGHT_FILE, ranges)
         weights = writer.add(writer.folder / WEIGHT_FILE, WEIGHT_FILE)
         tokenizer = writer.add(tokenizer_file, "tokenizer.json")
         stored = load_weights(writer.folder / WEIGHT_FILE)
@@ -143,9 +143,9 @@ def calibration_report(scored: Sequence[Scored], fitted: Mapping[str, Calibratio
     return rows
 
 
-def scale_batches(encoding: OptionsEncoding, examples: Sequence[Example]) -> Iterator[Mapping[str, IntArray]]:
+def range_batches(encoding: OptionsEncoding, examples: Sequence[Example]) -> Iterator[Mapping[str, IntArray]]:
     """Single rows, unpadded, to look at activations on."""
-    for row in _spread_rows(encoding, examples, SCALE_EXAMPLES):
+    for row in _spread_rows(encoding, examples, RANGE_EXAMPLES):
         yield encoding.collate([row]).feeds()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from julia1.errors import InputError
 
+GroupKey = tuple[str | None, str | None]
 _NOT_WORD = re.compile(r"[\W_]+")
 
 
@@ -92,16 +93,13 @@ def text_key(text: str) -> str:
     return _NOT_WORD.sub("", text).casefold()
 
 
+def group_key(row: dict[str, Any]) -> GroupKey:
+    """What a row shares with its translations; only rows with a ``group`` have any."""
+    return row.get("subset"), row.get("group")
+
+
 def without_held_out(labelled: LabelledSet, held_out: frozenset[str]) -> LabelledSet:
     """Drop rows whose text is held out, and every row of their group (its translations)."""
-    groups = {
-        (row.get("subset"), row["group"])
-        for row in labelled.rows
-        if "group" in row and text_key(row["text"]) in held_out
-    }
-    rows = [
-        row
-        for row in labelled.rows
-        if text_key(row["text"]) not in held_out and (row.get("subset"), row.get("group")) not in groups
-    ]
+    groups = {group_key(row) for row in labelled.rows if "group" in row and text_key(row["text"]) in held_out}
+    rows = [row for row in labelled.rows if text_key(row["text"]) not in held_out and group_key(row) not in groups]
     return LabelledSet(labelled.name, labelled.meta, rows)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from julia1.content import Content
 from julia1.questions import Choice, Question, Score, YesNo
 from julia1.train.recipe import Source
-from julia1.train.sources import LabelledSet
+from julia1.train.sources import GroupKey, LabelledSet, group_key
 from julia1.train.view_tables import (
     ANSWER_KINDS,
     QUESTION_WORDS,
@@ -46,6 +47,16 @@ class Drawing:
         self.wordings = wordings
         self.labels = list(labelled.labels)
         self.neighbours = {label: _nearest(label, labelled) for label in self.labels}
+
+    @cached_property
+    def translations(self) -> dict[GroupKey, dict[str, list[str]]]:
+        """Of a parallel set: group to language to the texts that say the same."""
+        found: dict[GroupKey, dict[str, list[str]]] = {}
+        for row in self.labelled.rows:
+            if "group" in row:
+                of_group = found.setdefault(group_key(row), {})
+                of_group.setdefault(row.get("lang", "en"), []).append(row["text"])
+        return found
 
     def wording(self, rng: random.Random, kind: str, language: str, **values: str) -> str:
         """A question wording of a kind, in the row's language family or (one time in five) the other one."""
@@ -302,6 +313,40 @@ def open_view(row: dict[str, Any], draw: Drawing, rng: random.Random) -> Example
     return Example(row["text"], [(Choice(row["question"], options), [float(o == gold) for o in options])])
 
 
+def parallel_view(row: dict[str, Any], draw: Drawing, rng: random.Random) -> Example | None:
+    """Rows that stand in several languages: which of these texts, in other languages, says the same?
+
+    Labels are not read. Half of the wrong texts are in the language of the text itself, so that the language of an
+    option gives nothing away; half are those that look most like the right one.
+    """
+    language = row.get("lang", "en")
+    groups = draw.translations
+    own = groups.get(group_key(row), {}) if "group" in row else {}
+    others = [spoken for spoken in own if spoken != language]
+    if not others:
+        return None
+    main = [spoken for spoken in others if spoken in ("en", "zh")]
+    wanted = rng.choice(main if main and rng.random() < 0.5 else others)
+    right = rng.choice(own[wanted])
+    number = rng.choice((3, 4, 5, 6, 8)) if len(right) < 90 else rng.choice((2, 3, 4))
+    wrong: list[str] = []
+    for key in rng.sample(list(groups), min(len(groups), 40)):
+        if groups[key] is not own:
+            wrong += groups[key].get(rng.choice((wanted, language)), ())
+    grams = {text: _grams(text) for text in (right, row["text"])}
+    alike = sorted(wrong, key=lambda text: max(_overlap(_grams(text), of) for of in grams.values()), reverse=True)
+    options = {right: True}
+    for text in [*alike[: number // 2], *wrong]:
+        if len(options) < number:
+            options.setdefault(text, False)
+    if len(options) < 2:
+        return None
+    items = list(options.items())
+    rng.shuffle(items)
+    question = Choice(draw.wording(rng, "parallel", language), [text for text, _ in items])
+    return Example(row["text"], [(question, [float(says_the_same) for _, says_the_same in items])])
+
+
 VIEWS: dict[str, Callable[[dict[str, Any], Drawing, random.Random], Example | None]] = {
     "choice": choice_view,
     "area": area_view,
@@ -312,6 +357,7 @@ VIEWS: dict[str, Callable[[dict[str, Any], Drawing, random.Random], Example | No
     "answer_kind": answer_kind_view,
     "pair": pair_view,
     "open": open_view,
+    "parallel": parallel_view,
 }
 
 
@@ -348,10 +394,13 @@ def _nearest(label: str, labelled: LabelledSet, number: int = 12) -> list[str]:
     own = _grams(f"{label} {labelled.labels[label]}")
 
     def likeness(other: str) -> float:
-        grams = _grams(f"{other} {labelled.labels[other]}")
-        return len(own & grams) / len(own | grams)
+        return _overlap(own, _grams(f"{other} {labelled.labels[other]}"))
 
     return sorted((x for x in labelled.labels if x != label), key=likeness, reverse=True)[:number]
+
+
+def _overlap(a: set[str], b: set[str]) -> float:
+    return len(a & b) / len(a | b)
 
 
 def _grams(text: str) -> set[str]:
