@@ -12,7 +12,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from julia1.answers import Answer, ChoiceAnswer, LabelsAnswer, Reading, ScoreAnswer, ValueAnswer, YesNoAnswer
+from julia1.answers import (
+    Answer,
+    ChoiceAnswer,
+    LabelsAnswer,
+    Reading,
+    ScoreAnswer,
+    Span,
+    TagsAnswer,
+    ValueAnswer,
+    YesNoAnswer,
+)
 from julia1.errors import (
     BundleError,
     EngineError,
@@ -45,6 +55,8 @@ __all__ = [
     "Reading",
     "Score",
     "ScoreAnswer",
+    "Span",
+    "TagsAnswer",
     "TooLongError",
     "ValueAnswer",
     "VerificationError",

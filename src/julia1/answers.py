@@ -7,6 +7,7 @@ choice   ``(n * p_max - 1) / (n - 1)``: 0 when all ``n`` options are equally lik
 yes/no   ``|2p - 1|``, which is the same formula for two options
 score    ``1 - E|level - mode| / U``, where ``U`` is that expectation under a uniform distribution; never below 0
 labels   of the label that is least sure: ``p`` where it is given, ``1 - p`` where it is left out
+tags     of the token whose tag is least sure: the probability of its tag
 ======== =============================================================================================
 
 Entropy is in nats: 0 when certain, ``ln n`` at most.
@@ -15,7 +16,7 @@ Entropy is in nats: 0 when certain, ``ln n`` at most.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -172,7 +173,50 @@ class ValueAnswer:
         return {"type": "value", "value": self.value, "deviation": self.deviation, **_read(self.reading)}
 
 
-Answer = ChoiceAnswer | YesNoAnswer | ScoreAnswer | LabelsAnswer | ValueAnswer
+@dataclass(frozen=True)
+class Span:
+    """A labelled part of the text.
+
+    Attributes:
+        start, end: characters of the text as it was given, the end exclusive; of JSON, of its rendered text.
+        label: what it is.
+        text: the characters themselves.
+        probability: of the token in it whose tag is least sure.
+    """
+
+    start: int
+    end: int
+    label: str
+    text: str
+    probability: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class TagsAnswer:
+    """Labelled parts of the text, of a trained head.
+
+    Attributes:
+        spans: in the order of the text, none within another.
+        confidence, reading, abstained: as for a choice.
+        entropy: the mean over the tokens.
+    """
+
+    spans: Sequence[Span]
+    confidence: float
+    entropy: float
+    reading: Reading
+    abstained: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return {"type": "tags", "spans": [span.to_dict() for span in self.spans], **_common(self)}
+
+
+Answer = ChoiceAnswer | YesNoAnswer | ScoreAnswer | LabelsAnswer | ValueAnswer | TagsAnswer
 """Any typed answer."""
 
 
@@ -239,6 +283,19 @@ def labels_answer(
     return LabelsAnswer(chosen, named, sure, spread, reading, _abstains(sure, abstain_below))
 
 
+def tags_answer(
+    spans: Sequence[Span],
+    chosen: FloatArray,
+    entropies: FloatArray,
+    reading: Reading,
+    abstain_below: float | None = None,
+) -> TagsAnswer:
+    """The answer with the probability of each token's tag and the entropy of each token, float64 ``[tokens]``."""
+    sure = float(chosen.min(initial=1.0))
+    spread = float(entropies.mean()) if len(entropies) else 0.0
+    return TagsAnswer(spans, sure, spread, reading, _abstains(sure, abstain_below))
+
+
 def choice_confidence(probabilities: FloatArray) -> float:
     """``(n * p_max - 1) / (n - 1)``; 1 for a single option."""
     number = len(probabilities)
@@ -269,7 +326,7 @@ def _abstains(confidence: float, abstain_below: float | None) -> bool:
     return abstain_below is not None and confidence < abstain_below
 
 
-def _common(answer: ChoiceAnswer | YesNoAnswer | ScoreAnswer | LabelsAnswer) -> dict[str, Any]:
+def _common(answer: ChoiceAnswer | YesNoAnswer | ScoreAnswer | LabelsAnswer | TagsAnswer) -> dict[str, Any]:
     return {
         "confidence": answer.confidence,
         "entropy": answer.entropy,

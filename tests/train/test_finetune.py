@@ -105,7 +105,7 @@ def test_every_head_learns_from_a_few_rows(task: tuple[list[HeadSpec], list[Item
     assert best["figures"] == {"topic": 1.0, "late": 1.0, "stars": 1.0}
     found = outputs_of(tuner.model, items[36:], 1, SETTINGS)
     tags = np.stack([item.targets["tags"] for item in items[36:]])
-    assert ((found["tags"] > 0) == (tags > 0)).mean() > 0.95
+    assert ((np.stack(found["tags"]) > 0) == (tags > 0)).mean() > 0.95
 
 
 @pytest.mark.parametrize("kill_at", [3, 7])

@@ -22,6 +22,7 @@ from julia1 import (  # noqa: E402
     InputError,
     LabelsAnswer,
     ScoreAnswer,
+    TagsAnswer,
     ValueAnswer,
     YesNo,
     YesNoAnswer,
@@ -32,7 +33,7 @@ from julia1.bundle import Bundle, Calibration  # noqa: E402
 from julia1.bundle.heads import HeadSpec  # noqa: E402
 from julia1.cli.app import main  # noqa: E402
 from julia1.runtime.cpu import probe  # noqa: E402
-from julia1.runtime.fixed import head_answer  # noqa: E402
+from julia1.runtime.fixed import ReadState, head_answer  # noqa: E402
 from julia1.runtime.variants import missing_needs  # noqa: E402
 from julia1.train.data.rows import Columns, read_rows  # noqa: E402
 from julia1.train.fit import Fitted, Parts, fit, make_parts  # noqa: E402
@@ -60,10 +61,16 @@ def labelled(number: int = 240, seed: int = 1) -> list[dict[str, Any]]:
         words = [str(w) for w in random.choice(WORDS, 4)]
         words.insert(int(random.integers(4)), "food" if food else "music")
         words.insert(int(random.integers(4)), ["calm", "upset", "furious"][upset])
+        text = " ".join([*words, str(i)])
         rows.append(
             {
-                "text": " ".join([*words, str(i)]),
+                "text": text,
                 "answers": {
+                    "where": [
+                        {"start": text.index(word), "end": text.index(word) + len(word), "label": label}
+                        for word, label in (("food", "what"), ("music", "what"), ("furious", "mood"))
+                        if word in text
+                    ],
                     "topic": "food" if food else "music",
                     "tags": [*(["food"] if food else []), *(["angry"] if upset else [])],
                     "late": "late" in words,
@@ -99,7 +106,8 @@ def decider(request: pytest.FixtureRequest, fitted: Fitted) -> Decider:
 
 def test_what_can_be_learned_is_learned(fitted: Fitted) -> None:
     assert fitted.parity.largest < 1e-4
-    assert set(fitted.test) == {"topic", "tags", "late", "upset", "price"}
+    assert set(fitted.test) == {"topic", "tags", "late", "upset", "price", "where"}
+    assert fitted.test["where"]["span_f1"] > 0.9
     assert fitted.test["topic"]["macro_f1"] > 0.95
     assert fitted.test["tags"]["micro_f1"] > 0.9
     assert fitted.test["late"]["f1"] > 0.8
@@ -119,6 +127,11 @@ def test_every_head_answers_by_its_name(decider: Decider) -> None:
     assert answers["upset"].level == 2
     assert isinstance(answers["price"], ValueAnswer)
     assert answers["price"].value == pytest.approx(15, abs=2.5)
+    assert isinstance(answers["where"], TagsAnswer)
+    assert [(span.label, span.text, span.start, span.end) for span in answers["where"].spans] == [
+        ("what", "food", 7, 11),
+        ("mood", "furious", 17, 24),
+    ]
     assert json.dumps({name: answer.to_dict() for name, answer in answers.items()})
 
 
@@ -192,7 +205,7 @@ def test_a_trained_bundle_answers_without_pytorch(fitted: Fitted) -> None:
         [sys.executable, "-c", code, str(fitted.bundle.folder)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "['late', 'price', 'tags', 'topic', 'upset']"
+    assert done.stdout.strip() == "['late', 'price', 'tags', 'topic', 'upset', 'where']"
 
 
 @pytest.mark.parametrize(
@@ -241,9 +254,9 @@ def test_the_command_trains_and_the_bundle_decides(
     assert main([*arguments, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert Path(printed["bundle"]).is_dir()
-    assert set(printed["test"]) == {"topic", "tags", "late", "upset", "price"}
+    assert set(printed["test"]) == {"topic", "tags", "late", "upset", "price", "where"}
     assert main(["decide", "food late", "--model", printed["bundle"], "--json"]) == 0
-    assert set(json.loads(capsys.readouterr().out)["answers"]) == {"topic", "tags", "late", "upset", "price"}
+    assert set(json.loads(capsys.readouterr().out)["answers"]) == set(printed["test"])
 
 
 def few_parts(path: Path, features: tuple[str, ...] = ()) -> Parts:
@@ -344,7 +357,7 @@ def test_label_figures_are_those_of_the_rule_that_serves() -> None:
     assert head_figures(head, logits, targets)["exact"] == 0.5
     warm = Calibration(2.0)
     assert head_figures(head, logits, targets, warm)["exact"] == 1.0
-    answer = head_answer(head, logits[0], warm, Reading(1, 1))
+    answer = head_answer(head, logits[0], warm, ReadState("", Reading(1, 1), ()))
     assert isinstance(answer, LabelsAnswer)
     assert set(answer.labels) == {"a", "b"}
     assert answer.confidence == pytest.approx(1 / (1 + np.exp(0.75)))

@@ -8,8 +8,9 @@ from typing import Any
 
 from julia1.bundle._fields import Place, array, mapping, number, record, text
 from julia1.errors import BundleError
+from julia1.text.tags import tag_count
 
-HEAD_KINDS = ("choice", "labels", "yesno", "score", "value")
+HEAD_KINDS = ("choice", "labels", "yesno", "score", "value", "tags")
 _TOP = Place("bundle.json")
 
 
@@ -19,9 +20,10 @@ class HeadSpec:
 
     Attributes:
         name: the question's name.
-        kind: ``choice`` (one of the labels), ``labels`` (any of them), ``yesno``, ``score`` (ordered levels) or
-            ``value`` (a number).
-        labels: of a choice or labels head; the levels of a score, lowest first; ``no`` and ``yes``; none for a value.
+        kind: ``choice`` (one of the labels), ``labels`` (any of them), ``yesno``, ``score`` (ordered levels),
+            ``value`` (a number) or ``tags`` (labelled spans of the text).
+        labels: of a choice, labels or tags head; the levels of a score, lowest first; ``no`` and ``yes``; none for a
+            value.
         thresholds: of a labels head: the probability from which each label is chosen; empty for one half each.
         centre, spread: of a value: its output is multiplied by the spread, then the centre is added.
         deviation: of a value: root mean square of its errors on validation rows.
@@ -37,8 +39,8 @@ class HeadSpec:
 
     @property
     def outputs(self) -> int:
-        """Numbers that the head gives."""
-        return max(1, len(self.labels))
+        """Numbers that the head gives; of a tags head, for each token."""
+        return tag_count(len(self.labels)) if self.kind == "tags" else max(1, len(self.labels))
 
     @classmethod
     def from_dict(cls, data: object, place: Place = _TOP) -> HeadSpec:
@@ -49,7 +51,7 @@ class HeadSpec:
         if kind not in HEAD_KINDS:
             raise place.key("kind").wrong(f"one of {', '.join(HEAD_KINDS)} (a newer julia1 may know more)", kind)
         labels = tuple(text(item, at) for item, at in array(fields.get("labels", []), place.key("labels")))
-        least = {"value": 0, "labels": 1}.get(kind, 2)
+        least = {"value": 0, "labels": 1, "tags": 1}.get(kind, 2)
         if len(labels) < least or (kind == "value" and labels) or (kind == "yesno" and len(labels) != 2):
             raise place.key("labels").wrong(f"the labels of a {kind} head", list(labels))
         if len(set(labels)) < len(labels):

@@ -127,7 +127,7 @@ def run_clean(arguments: argparse.Namespace) -> int:
     """Write the cleaned rows."""
     from julia1.train.data.cleaning import clean_text
     from julia1.train.data.duplicates import content_key
-    from julia1.train.data.rows import read_rows, write_rows
+    from julia1.train.data.rows import kind_of, read_rows, write_rows
 
     if arguments.output.suffix.lower() != ".jsonl":
         raise InputError(f"--output {arguments.output}: cleaned rows are JSON lines, name the file .jsonl")
@@ -137,9 +137,11 @@ def run_clean(arguments: argparse.Namespace) -> int:
     seen: set[tuple[str, str]] = set()
     kept: list[dict[str, Any]] = []
     for row in data.rows:
+        # spans count the characters of the text as it is
+        pointed_at = any(kind_of(answer) == "tags" for answer in row.answers.values())
         cleaned = {
             name: clean_text(value)
-            if name in ("text", "state", "text_b", columns.text) and isinstance(value, str)
+            if not pointed_at and name in ("text", "state", "text_b", columns.text) and isinstance(value, str)
             else value
             for name, value in row.data.items()
         }

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from julia1.answers import Answer, ChoiceAnswer, LabelsAnswer, ScoreAnswer, ValueAnswer, YesNoAnswer
+from julia1.answers import Answer, ChoiceAnswer, LabelsAnswer, ScoreAnswer, TagsAnswer, ValueAnswer, YesNoAnswer
 from julia1.cli.printing import one_line
 from julia1.questions import Question, instruction_text
 
@@ -38,13 +38,16 @@ class Picture:
 
 
 def picture(name: str, question: Question | None, answer: Answer) -> Picture:
-    """What to draw of an answer: the likeliest options first, but the levels of a score in their own order."""
+    """What to draw of an answer: the likeliest options first, but levels and spans in their own order."""
     if isinstance(answer, ChoiceAnswer):
         result, shares = answer.choice, list(answer.probabilities.items())
     elif isinstance(answer, YesNoAnswer):
         result, shares = ("yes" if answer.yes else "no"), [("yes", answer.probability), ("no", 1 - answer.probability)]
     elif isinstance(answer, LabelsAnswer):
         result, shares = ", ".join(answer.labels) or "none", list(answer.probabilities.items())
+    elif isinstance(answer, TagsAnswer):
+        result = f"{len(answer.spans)} {'span' if len(answer.spans) == 1 else 'spans'}"
+        shares = [(f"{span.label}: {span.text} ({span.start}-{span.end})", span.probability) for span in answer.spans]
     elif isinstance(answer, ValueAnswer):
         result = f"{answer.value:.4g}, give or take {answer.deviation:.2g}"
         return Picture(one_line(name), _asked(question), result, None, [], 0, False)
@@ -53,7 +56,7 @@ def picture(name: str, question: Question | None, answer: Answer) -> Picture:
         texts = [f"{level} {text}" for level, text in enumerate(answer.legend)]
         shares = list(zip(texts, answer.probabilities, strict=True))
     kept = sorted(range(len(shares)), key=lambda index: -shares[index][1])[:MOST_SHOWN]
-    if isinstance(answer, ScoreAnswer):
+    if isinstance(answer, (ScoreAnswer, TagsAnswer)):
         kept.sort()
     return Picture(
         one_line(name),

@@ -2,7 +2,7 @@
 
 Inputs: ``input_ids`` and ``attention_mask``, int64 ``[rows, tokens]``; with structured features ``numbers``, fp32
 ``[rows, numbers]`` with NaN where one is missing, and ``categories``, int64 ``[rows, categories]``. One output a head,
-fp32 ``[rows, outputs]``, named ``head.N`` in the order of the heads.
+fp32 ``[rows, outputs]`` (of a tags head ``[rows, tokens, outputs]``), named ``head.N`` in the order of the heads.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from julia1.bundle.heads import HeadSpec
 from julia1.errors import VerificationError
 from julia1.export.encoder_graph import additive_mask, bert_encoder, embedding, mean_of, require_known, unsqueeze
 from julia1.export.graph_builder import GraphBuilder
@@ -58,15 +59,19 @@ def fixed_graph(weights: SharedWeights, precision: str) -> onnx.ModelProto:
         ]
     together = graph.add("Concat", parts, "pooled", axis=-1) if len(parts) > 1 else parts[0]
     outputs = []
-    for number, head in enumerate(heads):
-        inner = graph.add("Gelu", [graph.linear(together, f"heads.{number}.hidden")])
+    for number, spec in enumerate(HeadSpec.from_dict(head) for head in heads):
+        tags = spec.kind == "tags"
+        inner = graph.add("Gelu", [graph.linear(hidden if tags else together, f"heads.{number}.hidden")])
         found = graph.float_linear(inner, f"heads.{number}.out")
-        if head["name"] in described["vectors"]:
+        shape: list[str | int] = ["rows", spec.outputs]
+        if tags:
+            tokens = graph.add("Slice", ["shape", graph.constant([0], np.int64), graph.constant([2], np.int64)])
+            by_row = graph.add("Concat", [tokens, graph.constant([spec.outputs], np.int64)], axis=0)
+            found, shape = graph.add("Reshape", [found, by_row]), ["rows", "tokens", spec.outputs]
+        elif spec.name in described["vectors"]:
             found = graph.add("Add", [found, _likeness(graph, pooled["mean"], f"heads.{number}")])
         graph.add("Identity", [found], HEAD.format(number))
-        outputs.append(
-            helper.make_tensor_value_info(HEAD.format(number), TensorProto.FLOAT, ["rows", max(1, len(head["labels"]))])
-        )
+        outputs.append(helper.make_tensor_value_info(HEAD.format(number), TensorProto.FLOAT, shape))
     return graph.model(inputs, outputs)
 
 

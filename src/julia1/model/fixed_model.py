@@ -46,6 +46,23 @@ class FixedHead(nn.Module):
         return found + self.log_scale.exp() * (cosine - self.centre)
 
 
+class TagHead(nn.Module):
+    """A two-layer perceptron over each token."""
+
+    vectors = None
+
+    def __init__(self, width: int, inner: int, outputs: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.hidden = nn.Linear(width, inner)
+        self.out = nn.Linear(inner, outputs)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """``states`` [rows, tokens, width] to [rows, tokens, outputs]."""
+        found: Tensor = self.out(self.dropout(nn.functional.gelu(self.hidden(self.dropout(states)))))
+        return found
+
+
 class FeatureEncoder(nn.Module):
     """Numbers (standardised, with a flag where one is missing) and categories to one vector."""
 
@@ -111,7 +128,10 @@ class FixedModel(nn.Module):
         self.features = FeatureEncoder(features) if features else None
         inputs = width * len(self.pooling) + (self.features.mix.out_features if self.features is not None else 0)
         self.heads = nn.ModuleList(
-            FixedHead(inputs, self.hidden, spec.outputs, dropout, (vectors or {}).get(spec.name)) for spec in heads
+            TagHead(width, self.hidden, spec.outputs, dropout)
+            if spec.kind == "tags"
+            else FixedHead(inputs, self.hidden, spec.outputs, dropout, (vectors or {}).get(spec.name))
+            for spec in heads
         )
 
     def description(self) -> dict[str, Any]:
@@ -146,6 +166,8 @@ class FixedModel(nn.Module):
     ) -> dict[str, Tensor]:
         """Head name to its outputs, ``[rows, outputs]``: logits, or for a value the number in units of its spread.
 
+        The outputs of a tags head are logits of each token, ``[rows, tokens, outputs]``.
+
         Args:
             input_ids, attention_mask: int64 ``[rows, tokens]``; the mask is 1 at tokens and 0 at padding.
             numbers, categories: see ``FeatureEncoder``; needed when the model has features.
@@ -158,7 +180,10 @@ class FixedModel(nn.Module):
             assert categories is not None
             parts.append(self.features(numbers, categories))
         pooled = torch.cat(parts, dim=-1)
-        return {spec.name: head(pooled, vectors["mean"]) for spec, head in zip(self.specs, self.heads, strict=True)}
+        return {
+            spec.name: head(states) if isinstance(head, TagHead) else head(pooled, vectors["mean"])
+            for spec, head in zip(self.specs, self.heads, strict=True)
+        }
 
 
 def pool(states: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:

@@ -35,6 +35,12 @@ def read_states(
         InputError: a state is empty.
         TooLongError: ``strict`` and a state is over its token budget.
     """
+    texts = render_states(states, allow_empty)
+    return [framed(tokenizer, ids, state_tokens, strict) for ids in tokenizer.ids(texts)]
+
+
+def render_states(states: Sequence[Content], allow_empty: bool = False) -> list[str]:
+    """The text of each state; raises ``InputError`` for an empty one."""
     texts = []
     for index, state in enumerate(states):
         where = "the state" if len(states) == 1 else f"state {index}"
@@ -42,15 +48,19 @@ def read_states(
         if not text.strip() and not allow_empty:
             raise InputError(f"{where} is empty: nothing to decide on")
         texts.append(text)
+    return texts
+
+
+def framed(
+    tokenizer: TextTokenizer, ids: Sequence[int], state_tokens: int, strict: bool = False
+) -> tuple[list[int], Reading]:
+    """``[CLS] ids [SEP]``, cut to ``state_tokens``, and how much was read; as ``read_states``."""
     room = state_tokens - 2
-    rows = []
-    for ids in tokenizer.ids(texts):
-        if strict and len(ids) > room:
-            raise TooLongError(
-                f"the state has {len(ids):,} tokens and the model reads {room:,}: shorten it, or allow truncation"
-            )
-        rows.append(([tokenizer.cls, *ids[:room], tokenizer.sep], Reading(len(ids), min(len(ids), room))))
-    return rows
+    if strict and len(ids) > room:
+        raise TooLongError(
+            f"the state has {len(ids):,} tokens and the model reads {room:,}: shorten it, or allow truncation"
+        )
+    return [tokenizer.cls, *ids[:room], tokenizer.sep], Reading(len(ids), min(len(ids), room))
 
 
 def pad_rows(rows: Sequence[Sequence[int]], pad: int) -> tuple[IntArray, IntArray]:

@@ -62,13 +62,36 @@ class TextTokenizer:
             for text, ids in zip(texts, found, strict=True)
         ]
 
+    def ids_and_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        """Piece ids of each text as ``ids`` has them, and the characters of the text that each was made of."""
+        found = []
+        for text in texts:
+            encoding = self._tokenizer.encode(text, add_special_tokens=False)
+            ids, offsets = encoding.ids, encoding.offsets
+            if not self._reserved.isdisjoint(ids):
+                spaced = self._spaced(text)
+                encoding = self._tokenizer.encode(spaced, add_special_tokens=False)
+                kept = [(i, place) for i, place in zip(encoding.ids, encoding.offsets, strict=True) if self._usable(i)]
+                original = _places_before(text, spaced)
+                ids = [i for i, _ in kept]
+                offsets = [(original[start], original[end]) for _, (start, end) in kept]
+            found.append((ids, offsets))
+        return found
+
     def _without_reserved(self, text: str) -> list[int]:
         """Piece ids of a text that spells a special token which is also a piece of the model's vocabulary."""
-        for token_id in self._reserved:
+        ids: list[int] = self._tokenizer.encode(self._spaced(text), add_special_tokens=False).ids
+        return [i for i in ids if self._usable(i)]
+
+    def _spaced(self, text: str) -> str:
+        """The text with a blank in every special token that it spells."""
+        for token_id in sorted(self._reserved):
             name = str(self._tokenizer.id_to_token(token_id))
             text = text.replace(name, f"{name[0]} {name[1:]}")
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return [i for i in ids if i not in self._reserved]
+        return text
+
+    def _usable(self, token_id: int) -> bool:
+        return token_id not in self._reserved
 
     def _special(self, kind: str) -> int:
         for name in _NAMES[kind]:
@@ -76,3 +99,12 @@ class TextTokenizer:
             if token_id is not None:
                 return int(token_id)
         raise BundleError(f"the tokenizer has no {kind} token (looked for {', '.join(_NAMES[kind])})")
+
+
+def _places_before(text: str, spaced: str) -> list[int]:
+    """For each place in ``spaced``, which has further blanks, the place in ``text``."""
+    places, at = [], 0
+    for character in spaced:
+        places.append(at)
+        at += at < len(text) and text[at] == character
+    return [*places, at]

@@ -20,11 +20,15 @@ from torch import Tensor, nn
 from julia1.bundle.heads import HeadSpec
 from julia1.errors import InputError, TrainingError
 from julia1.model.fixed_model import FixedModel
-from julia1.train.items import Item, bucketed, collate
+from julia1.train.items import Item, Outputs, bucketed, collate
 from julia1.train.optimisation import linear_schedule, parameter_groups
 from julia1.train.recipe import FineTuning
 
 Report = Callable[[dict[str, Any]], None]
+UNREAD = -100
+"""Target of tokens that carry no tag: [CLS], [SEP] and padding."""
+TAG_SHARE = 8.0
+"""What the tags of a text weigh beside one answer about it: most tokens are outside of all spans, and easy."""
 
 
 def head_loss(
@@ -35,6 +39,8 @@ def head_loss(
     if not kept:
         return outputs.sum() * 0.0
     found = outputs[kept].float()
+    if spec.kind == "tags":
+        return _tag_loss(found, [items[i].targets[spec.name] for i in kept], smoothing)
     target = torch.from_numpy(np.stack([items[i].targets[spec.name] for i in kept]))
     if spec.kind == "value":
         return (found - target).square().sum()
@@ -49,10 +55,22 @@ def head_loss(
     return (each if weights is None else each * weights).sum()
 
 
+def _tag_loss(outputs: Tensor, tags: Sequence[npt.NDArray[Any]], smoothing: float) -> Tensor:
+    """Summed over the rows: what a token costs in the mean, times ``TAG_SHARE``; outputs ``[rows, tokens, tags]``."""
+    target = torch.full(outputs.shape[:2], UNREAD, dtype=torch.int64)
+    for row, own in enumerate(tags):
+        target[row, 1 : 1 + len(own)] = torch.from_numpy(own)
+    each = nn.functional.cross_entropy(
+        outputs.flatten(0, 1), target.flatten(), ignore_index=UNREAD, reduction="none", label_smoothing=smoothing
+    )
+    lengths = torch.tensor([max(1, len(own)) for own in tags])
+    return TAG_SHARE * (each.view(target.shape).sum(1) / lengths).sum()
+
+
 def label_weights(spec: HeadSpec, items: Sequence[Item]) -> Tensor | None:
-    """Square roots of how rare each label is, with a mean of one; ``None`` for a value."""
+    """Square roots of how rare each label is, with a mean of one; ``None`` for a value and for tags."""
     rows = [item.targets[spec.name] for item in items if spec.name in item.targets]
-    if spec.kind == "value" or not rows:
+    if spec.kind in ("value", "tags") or not rows:
         return None
     counts = np.stack(rows).sum(0).clip(1.0)
     weights = np.sqrt(counts.mean() / counts)
@@ -213,17 +231,16 @@ class FineTuner:
 
 
 @torch.inference_mode()
-def outputs_of(
-    model: FixedModel, items: Sequence[Item], pad: int, settings: FineTuning
-) -> dict[str, npt.NDArray[np.float32]]:
-    """The model's outputs for every item, fp32 ``[items, outputs]`` by head."""
+def outputs_of(model: FixedModel, items: Sequence[Item], pad: int, settings: FineTuning) -> Outputs:
+    """The model's outputs by head for every item: fp32 ``[outputs]``, of a tags head ``[tokens, outputs]``."""
     model.eval()
-    found = {spec.name: np.zeros((len(items), spec.outputs), np.float32) for spec in model.specs}
+    found: Outputs = {spec.name: [np.zeros(0, np.float32)] * len(items) for spec in model.specs}
     for batch in bucketed(items, settings, None):
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=settings.bf16):
             outputs = model(**collate([items[i] for i in batch], pad))
-        for name, values in outputs.items():
-            found[name][batch] = values.float().numpy()
+        for spec in model.specs:
+            for index, values in zip(batch, outputs[spec.name].float().numpy(), strict=True):
+                found[spec.name][index] = values[1 : len(items[index].ids) - 1] if spec.kind == "tags" else values
     return found
 
 

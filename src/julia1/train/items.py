@@ -6,7 +6,8 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +18,15 @@ from julia1.bundle.heads import FeatureSpec, HeadSpec
 from julia1.errors import InputError
 from julia1.runtime.batches import padded_batches
 from julia1.text.states import pad_rows
+from julia1.text.tags import Offsets, TextSpan, tags_of
 from julia1.text.tokenizer import TextTokenizer
 from julia1.train.data.rows import Answer, DataRow, Head, is_number, labels_of
+from julia1.train.data.spans import Spans
 from julia1.train.recipe import FineTuning
+
+Outputs = dict[str, list[npt.NDArray[np.float32]]]
+"""What a model gives, by head, for each item: ``[outputs]``, of a tags head ``[tokens, outputs]``."""
+Target = npt.NDArray[np.float32] | npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -28,14 +35,19 @@ class Item:
 
     Attributes:
         ids: piece ids with [CLS] and [SEP].
-        targets: by head: probabilities of the labels, 0 or 1 for each of several labels, or one number.
+        targets: by head: probabilities of the labels, 0 or 1 for each of several labels, or one number, fp32; for tags,
+            the tag of each token without [CLS] and [SEP], int64.
         numbers, categories: features.
+        text, offsets, spans: for tags: the text, the characters of each token, and the spans to find by head.
     """
 
     ids: list[int]
-    targets: Mapping[str, npt.NDArray[np.float32]]
+    targets: Mapping[str, Target]
     numbers: tuple[float, ...] = ()
     categories: tuple[int, ...] = ()
+    text: str = ""
+    offsets: Offsets = ()
+    spans: Mapping[str, Sequence[TextSpan]] = field(default_factory=dict)
 
 
 def head_specs(heads: Mapping[str, Head], rows: Sequence[DataRow]) -> list[HeadSpec]:
@@ -53,7 +65,8 @@ def head_specs(heads: Mapping[str, Head], rows: Sequence[DataRow]) -> list[HeadS
                 levels = tuple(f"{level:.15g}" for level in sorted(set(values.tolist())))
                 specs.append(HeadSpec(head.name, "score", levels))
         else:
-            specs.append(HeadSpec(head.name, "labels" if head.kind == "labels" else "choice", head.labels))
+            kind = "choice" if head.kind == "soft" else head.kind
+            specs.append(HeadSpec(head.name, kind, head.labels))
     return specs
 
 
@@ -95,17 +108,36 @@ def make_items(
     places = {
         name: {value: i for i, value in enumerate(values, start=1)} for name, values in features.categories.items()
     }
+    tagging = [spec for spec in specs if spec.kind == "tags"]
+    texts = [row.text for row in rows]
+    pieces = tokenizer.ids_and_offsets(texts) if tagging else [(ids, []) for ids in tokenizer.ids(texts)]
     items = []
-    for row, ids in zip(rows, tokenizer.ids([row.text for row in rows]), strict=True):
-        targets = {
-            spec.name: target_of(spec, row.answers[spec.name], row.place, settings.level_spread)
+    for row, (ids, offsets) in zip(rows, pieces, strict=True):
+        places_read = offsets[:room]
+        spans = {
+            spec.name: text_spans(spec, row.answers[spec.name], row.place)
+            for spec in tagging
+            if spec.name in row.answers
+        }
+        targets: dict[str, Target] = {
+            spec.name: np.array(tags_of(spans[spec.name], row.text, places_read), np.int64)
+            if spec.kind == "tags"
+            else target_of(spec, row.answers[spec.name], row.place, settings.level_spread)
             for spec in specs
             if spec.name in row.answers
         }
         numbers = tuple(_number(row, name) for name in features.numbers)
         categories = tuple(_category(row, name, known) for name, known in places.items())
-        items.append(Item([tokenizer.cls, *ids[:room], tokenizer.sep], targets, numbers, categories))
+        framed = [tokenizer.cls, *ids[:room], tokenizer.sep]
+        text = row.text if tagging else ""
+        items.append(Item(framed, targets, numbers, categories, text, places_read, spans))
     return items
+
+
+def text_spans(spec: HeadSpec, answer: Answer, place: str) -> list[TextSpan]:
+    """Spans with the numbers of their labels; raises ``InputError`` for an unknown one."""
+    assert isinstance(answer, Spans)
+    return [TextSpan(start, end, _label_number(spec, label, place)) for start, end, label in answer.items]
 
 
 def target_of(spec: HeadSpec, answer: Answer, place: str, level_spread: float) -> npt.NDArray[np.float32]:
@@ -121,17 +153,26 @@ def target_of(spec: HeadSpec, answer: Answer, place: str, level_spread: float) -
         bell = np.exp(-0.5 * (distance / level_spread) ** 2) if level_spread else (distance == 0).astype(float)
         level: npt.NDArray[np.float32] = (bell / bell.sum()).astype(np.float32)
         return level
-    places = {label: i for i, label in enumerate(spec.labels)}
     soft = isinstance(answer, Mapping)
     shares = dict(answer) if isinstance(answer, Mapping) else dict.fromkeys(labels_of(answer), 1.0)
     target = np.zeros(len(spec.labels), np.float32)
     for label, share in shares.items():
-        if label not in places:
-            raise InputError(f"{place}: the label {label!r} of {spec.name!r} is not among those that are trained")
-        target[places[label]] = share
+        target[_label_number(spec, label, place)] = share
     if soft and target.sum():
         target /= target.sum()
     return target
+
+
+def _label_number(spec: HeadSpec, label: str, place: str) -> int:
+    try:
+        return _label_numbers(spec.labels)[label]
+    except KeyError:
+        raise InputError(f"{place}: the label {label!r} of {spec.name!r} is not among those that are trained") from None
+
+
+@lru_cache(maxsize=8)
+def _label_numbers(labels: tuple[str, ...]) -> dict[str, int]:
+    return {label: number for number, label in enumerate(labels)}
 
 
 def bucketed(items: Sequence[Item], settings: FineTuning, rng: random.Random | None) -> Iterator[list[int]]:

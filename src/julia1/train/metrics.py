@@ -10,19 +10,27 @@ import numpy.typing as npt
 from julia1.bundle import Calibration
 from julia1.bundle.heads import HeadSpec
 from julia1.runtime.calibration import UNCALIBRATED
-from julia1.runtime.fixed import label_thresholds, sigmoid
-from julia1.train.items import Item
+from julia1.runtime.fixed import label_thresholds, log_softmax, sigmoid
+from julia1.text.tags import best_tags, spans_of
+from julia1.train.items import Item, Outputs
 
 FloatArray = npt.NDArray[np.float32]
 
-MAIN = {"choice": "macro_f1", "labels": "micro_f1", "yesno": "f1", "score": "quadratic_kappa", "value": "r2"}
+MAIN = {
+    "choice": "macro_f1",
+    "labels": "micro_f1",
+    "yesno": "f1",
+    "score": "quadratic_kappa",
+    "value": "r2",
+    "tags": "span_f1",
+}
 """The figure that a head of each kind is chosen by; larger is better."""
 
 
 def head_figures(
     head: HeadSpec, outputs: FloatArray, targets: FloatArray, calibration: Calibration = UNCALIBRATED
 ) -> dict[str, float]:
-    """Figures of one head.
+    """Figures of one head that gives one answer a row.
 
     Args:
         head: what it answers; a labels head chooses by its thresholds.
@@ -60,18 +68,44 @@ def head_figures(
     return {"macro_f1": float(f1_score(right, found, average="macro", zero_division=0)), "accuracy": accuracy}
 
 
+def span_figures(outputs: Sequence[FloatArray], items: Sequence[Item], head: str) -> dict[str, float]:
+    """Exact spans: F1, precision and recall over characters and label of all of them; and how many texts are all right.
+
+    What lies beyond the tokens that were read counts as missed.
+    """
+    found_number = wanted_number = right = whole = 0
+    for values, item in zip(outputs, items, strict=True):
+        tags = best_tags(log_softmax(values.astype(np.float64))).tolist() if len(values) else []
+        found = {span for span, _ in spans_of(tags, item.text, item.offsets)}
+        wanted = set(item.spans[head])
+        found_number, wanted_number = found_number + len(found), wanted_number + len(wanted)
+        right += len(found & wanted)
+        whole += found == wanted
+    return {
+        "span_f1": 2 * right / max(1, found_number + wanted_number),
+        "precision": right / max(1, found_number),
+        "recall": right / max(1, wanted_number),
+        "exact": whole / max(1, len(items)),
+    }
+
+
 def figures_of(
     heads: Sequence[HeadSpec],
-    outputs: Mapping[str, FloatArray],
+    outputs: Outputs,
     items: Sequence[Item],
     calibration: Mapping[str, Calibration] | None = None,
 ) -> dict[str, dict[str, float]]:
     """Figures of every head over the items that answer it."""
-    found = {}
+    figures = {}
     for head in heads:
         kept = [i for i, item in enumerate(items) if head.name in item.targets]
-        if kept:
-            targets = np.stack([items[i].targets[head.name] for i in kept])
+        if not kept:
+            continue
+        found = [outputs[head.name][i] for i in kept]
+        if head.kind == "tags":
+            figures[head.name] = span_figures(found, [items[i] for i in kept], head.name)
+        else:
+            targets = np.stack([items[i].targets[head.name] for i in kept]).astype(np.float32)
             own = (calibration or {}).get(head.name, UNCALIBRATED)
-            found[head.name] = head_figures(head, outputs[head.name][kept], targets, own)
-    return found
+            figures[head.name] = head_figures(head, np.stack(found), targets, own)
+    return figures

@@ -11,6 +11,7 @@ import pytest
 from julia1 import InputError
 from julia1.train.data import rows as rows_module
 from julia1.train.data.rows import Columns, read_rows, write_rows
+from julia1.train.data.spans import LabelledSpan, Spans
 
 
 def written(folder: Path, *rows: Any, name: str = "rows.jsonl") -> Path:
@@ -87,6 +88,10 @@ def test_a_line_separator_inside_a_text_ends_no_line(tmp_path: Path) -> None:
 GOOD = {"text": "a", "label": "x"}
 
 
+def span(start: Any, end: Any, label: Any = "x") -> dict[str, Any]:
+    return {"start": start, "end": end, "label": label}
+
+
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
@@ -116,6 +121,14 @@ GOOD = {"text": "a", "label": "x"}
         ({"text": "a", "targets": {}}, "rows.jsonl:2: 'targets' is {}"),
         ({"text": "a", "answers": ["x"]}, "rows.jsonl:2: 'answers' must map questions to answers"),
         ({"text": "a", "label": "x", "augmented": "maybe"}, "rows.jsonl:2: 'augmented' is 'maybe'"),
+        ({"text": "ab", "spans": [{"start": 0, "end": 1}]}, "rows.jsonl:2: 'spans' has the span .*: a span has start"),
+        ({"text": "ab", "spans": [span(0, 3)]}, "rows.jsonl:2: 'spans' has a span from 0 to 3: the text has 2 char"),
+        ({"text": "ab", "spans": [span(1, 1)]}, "'spans' has a span from 1 to 1"),
+        ({"text": "ab", "spans": [span(-1, 1)]}, "'spans' has a span from -1 to 1"),
+        ({"text": "ab", "spans": [span(True, 1)]}, "a span with the start True: give a number"),
+        ({"text": "a  b", "spans": [span(1, 3)]}, "a span from 1 to 3, where the text is blank"),
+        ({"text": "abc", "spans": [span(1, 3), span(0, 2)]}, "spans over each other: x 0-2 and x 1-3: keep one"),
+        ({"text": "ab", "spans": [span(0, 1, 3)]}, "'spans' has a label that is no text: 3"),
     ],
 )
 def test_a_bad_row_is_named_with_its_line(tmp_path: Path, bad: Any, message: str) -> None:
@@ -167,3 +180,17 @@ def test_a_feature_that_no_row_has_is_named(tmp_path: Path) -> None:
 def test_a_feature_that_cannot_be_used_is_named(tmp_path: Path, value: Any) -> None:
     with pytest.raises(InputError, match=r"rows.jsonl:1: the feature 'age' is .*: give a finite number or a text"):
         read_rows([written(tmp_path, {**GOOD, "age": value})], Columns(features=("age",)))
+
+
+def test_spans_stand_by_themselves_or_among_the_answers(tmp_path: Path) -> None:
+    rows = [
+        {"text": "pay 5 euro", "spans": [span(6, 10, "unit"), span(4, 5, "amount")], "answers": {"who": []}},
+        {"text": "to Ann", "spans": [], "answers": {"who": [span(3, 6, "person")]}},
+    ]
+    data = read_rows([written(tmp_path, *rows)])
+    assert {name: (head.kind, head.labels) for name, head in data.heads.items()} == {
+        "spans": ("tags", ("amount", "unit")),
+        "who": ("tags", ("person",)),
+    }
+    assert data.rows[0].answers["spans"] == Spans((LabelledSpan(4, 5, "amount"), LabelledSpan(6, 10, "unit")))
+    assert data.rows[0].answers["who"] == data.rows[1].answers["spans"] == Spans()

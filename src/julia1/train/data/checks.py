@@ -12,6 +12,7 @@ import numpy as np
 from julia1.errors import InputError
 from julia1.train.data.duplicates import NEAR, content_key, content_of, exact_duplicates, near_duplicates
 from julia1.train.data.rows import ORDINAL_LEVELS, Answer, DataRow, DataSet, Head, is_number, kind_of, labels_of
+from julia1.train.data.spans import Spans
 
 PERCENTILES = (50, 90, 95, 99, 100)
 RARE = 10
@@ -280,7 +281,7 @@ def _problems(head: Head, rows: Sequence[DataRow]) -> list[str]:
             only = answered[0].answers[head.name]
             return [f"{head.name!r}: every row has the answer {only}: there is nothing to learn"]
         return []
-    if len(head.labels) < 2:
+    if len(head.labels) < (1 if head.kind == "tags" else 2):
         only = head.labels[0] if head.labels else "no label"
         return [f"{head.name!r}: every row has {only!r}: there is nothing to learn"]
     counts: dict[str, list[str]] = defaultdict(list)
@@ -298,7 +299,7 @@ def _warnings(report: DataReport) -> list[str]:
     lines = []
     for balance in report.balance:
         rare = [name for name, number in balance.counts.items() if 1 < number < RARE]
-        if rare and balance.kind in ("choice", "labels", "soft"):
+        if rare and balance.kind in ("choice", "labels", "soft", "tags"):
             lines.append(f"{balance.question!r}: {len(rare)} labels have fewer than {RARE} rows: {', '.join(rare[:8])}")
         if balance.ratio > 20:
             lines.append(
@@ -336,6 +337,8 @@ def _plain(answer: Answer) -> str:
         return "yes" if answer else "no"
     if isinstance(answer, tuple):
         return ", ".join(sorted(answer)) or "(none)"
+    if isinstance(answer, Spans):
+        return str(answer)
     if isinstance(answer, Mapping):
         return ", ".join(f"{label} {share:g}" for label, share in sorted(answer.items()))
     return f"{answer:.15g}" if isinstance(answer, float) else str(answer)

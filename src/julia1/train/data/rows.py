@@ -6,6 +6,7 @@ A row holds a text (``text`` or ``state``), answers, and optionally structured f
     {"text": "...", "labels": ["billing", "complaint"]}                  several labels, perhaps none
     {"text": "...", "score": 2.5}                                        a number
     {"text": "...", "targets": {"billing": 0.8, "shipping": 0.2}}        a soft label
+    {"text": "...", "spans": [{"start": 6, "end": 13, "label": "what"}]} labelled parts of the text, perhaps none
     {"text": "...", "answers": {"team": "billing", "urgent": true}}      several questions
 
 Further fields that mean something: ``lang`` (a language code), ``group`` (rows with the same group stay in one split)
@@ -19,20 +20,21 @@ import difflib
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from julia1.content import checked_text, render, shown
 from julia1.errors import InputError, MissingExtraError
+from julia1.train.data.spans import Spans, read_spans
 from julia1.train.sources import placed_json_lines, read_utf8
 
-Kind = Literal["choice", "labels", "yesno", "score", "soft"]
-Answer = str | bool | float | tuple[str, ...] | Mapping[str, float]
+Kind = Literal["choice", "labels", "yesno", "score", "soft", "tags"]
+Answer = str | bool | float | tuple[str, ...] | Mapping[str, float] | Spans
 
 TEXT_FIELDS = ("text", "state")
-ANSWER_FIELDS = ("label", "labels", "score", "targets")
+ANSWER_FIELDS = ("label", "labels", "score", "targets", "spans")
 LIST_SEPARATOR = "|"
 """Between the labels of one cell in a CSV file."""
 ORDINAL_LEVELS = 12
@@ -48,8 +50,8 @@ class Columns:
 
     Attributes:
         text: the field with the text; ``text`` or ``state`` when ``None``.
-        answers: fields that hold answers; ``label``, ``labels``, ``score``, ``targets`` and the object ``answers`` when
-            empty.
+        answers: fields that hold answers; ``label``, ``labels``, ``score``, ``targets``, ``spans`` and the object
+            ``answers`` when empty.
         features: fields with structured features: numbers, or text for a category; may be missing in a row.
         language, group, augmented: names of these fields.
     """
@@ -123,7 +125,9 @@ def read_rows(paths: Sequence[Path], columns: Columns | None = None, *, allow_em
             set without rows; named with file and line.
     """
     columns = columns or Columns()
-    rows = [_row(place, data, columns, allow_empty) for path in paths for place, data in _records(path, columns)]
+    records = [record for path in paths for record in _records(path, columns)]
+    tagged = _tagged(records, columns)
+    rows = [_row(place, data, columns, tagged, allow_empty) for place, data in records]
     if not rows:
         raise InputError(f"{', '.join(map(str, paths))}: no rows")
     for name in columns.features:
@@ -172,6 +176,8 @@ def kind_of(answer: Answer) -> Kind:
         return "choice"
     if isinstance(answer, (int, float)):
         return "score"
+    if isinstance(answer, Spans):
+        return "tags"
     return "labels" if isinstance(answer, tuple) else "soft"
 
 
@@ -181,6 +187,8 @@ def labels_of(answer: Answer) -> tuple[str, ...]:
         return (answer,)
     if isinstance(answer, tuple):
         return answer
+    if isinstance(answer, Spans):
+        return answer.labels
     return tuple(answer) if isinstance(answer, Mapping) else ()
 
 
@@ -271,11 +279,30 @@ def _parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{path}:{number}", {name: value for name, value in record.items() if value is not None}
 
 
-def _row(place: str, data: dict[str, Any], columns: Columns, allow_empty: bool) -> DataRow:
+def _tagged(records: Sequence[tuple[str, dict[str, Any]]], columns: Columns) -> set[str]:
+    """Questions answered with spans: ``spans``, and those where some list holds objects; an empty list does not say."""
+    found = {"spans"}
+    for _, data in records:
+        several = data.get("answers") if not columns.answers else None
+        for fields in (data, several if isinstance(several, dict) else {}):
+            found.update(
+                str(name)
+                for name, value in fields.items()
+                if isinstance(value, (list, tuple)) and value and isinstance(value[0], dict)
+            )
+    return found
+
+
+def _row(place: str, data: dict[str, Any], columns: Columns, tagged: Collection[str], allow_empty: bool) -> DataRow:
     text = render(data[_text_field(place, data, columns)], f"{place}: the text")
     if not text.strip() and not allow_empty and not columns.features:
         raise InputError(f"{place}: the text is empty")
-    answers = {name: _answer(place, name, value) for name, value in _answer_fields(place, data, columns).items()}
+    answers: dict[str, Answer] = {}
+    for name, value in _answer_fields(place, data, columns).items():
+        if name in tagged and isinstance(value, (list, tuple)):
+            answers[name] = read_spans(f"{place}: {name!r}", text, value, _label)
+        else:
+            answers[name] = _answer(place, name, value)
     augmented = data.get(columns.augmented, False)
     if not isinstance(augmented, bool):
         raise InputError(f"{place}: {columns.augmented!r} is {shown(augmented)}: give true or false")

@@ -118,7 +118,7 @@ def _values(row: DataRow, numbers: frozenset[str]) -> list[tuple[str, str]]:
         (name, value)
         for name, answer in row.answers.items()
         if name not in numbers
-        for value in (labels_of(answer) if kind_of(answer) in ("choice", "labels", "soft") else (str(answer),))
+        for value in (labels_of(answer) if kind_of(answer) in ("choice", "labels", "soft", "tags") else (str(answer),))
     ]
 
 
