@@ -216,7 +216,49 @@ class TagsAnswer:
         return {"type": "tags", "spans": [span.to_dict() for span in self.spans], **_common(self)}
 
 
-Answer = ChoiceAnswer | YesNoAnswer | ScoreAnswer | LabelsAnswer | ValueAnswer | TagsAnswer
+@dataclass(frozen=True)
+class MatchAnswer:
+    """Whether two texts belong together, of a trained head.
+
+    Attributes:
+        probability: that they do.
+        confidence, entropy, abstained: as for a yes/no answer.
+        reading: how much of both texts was read.
+    """
+
+    probability: float
+    confidence: float
+    entropy: float
+    reading: Reading
+    abstained: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return {"type": "match", "probability": self.probability, **_common(self)}
+
+
+@dataclass(frozen=True)
+class RankAnswer:
+    """The order in which candidates fit a query, of a trained head.
+
+    Attributes:
+        order: numbers of the candidates, the best first.
+        scores: of each candidate, in the order in which they were given; larger is better. They compare candidates of
+            one query.
+        readings: how much of each candidate was read.
+    """
+
+    order: Sequence[int]
+    scores: Sequence[float]
+    readings: Sequence[Reading]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        truncated = [reading.truncated for reading in self.readings]
+        return {"type": "rank", "order": list(self.order), "scores": list(self.scores), "truncated": truncated}
+
+
+Answer = ChoiceAnswer | YesNoAnswer | ScoreAnswer | LabelsAnswer | ValueAnswer | TagsAnswer | MatchAnswer
 """Any typed answer."""
 
 
@@ -283,6 +325,18 @@ def labels_answer(
     return LabelsAnswer(chosen, named, sure, spread, reading, _abstains(sure, abstain_below))
 
 
+def match_answer(probability: float, reading: Reading, abstain_below: float | None = None) -> MatchAnswer:
+    """The answer for a pair from the probability that it belongs together."""
+    shares = np.array([1 - probability, probability])
+    sure = choice_confidence(shares)
+    return MatchAnswer(probability, sure, entropy(shares), reading, _abstains(sure, abstain_below))
+
+
+def rank_answer(scores: FloatArray, readings: Sequence[Reading]) -> RankAnswer:
+    """The order of candidates by their scores, float64 ``[candidates]``; equal ones keep the order they came in."""
+    return RankAnswer(np.argsort(-scores, kind="stable").tolist(), scores.tolist(), readings)
+
+
 def tags_answer(
     spans: Sequence[Span],
     chosen: FloatArray,
@@ -326,7 +380,9 @@ def _abstains(confidence: float, abstain_below: float | None) -> bool:
     return abstain_below is not None and confidence < abstain_below
 
 
-def _common(answer: ChoiceAnswer | YesNoAnswer | ScoreAnswer | LabelsAnswer | TagsAnswer) -> dict[str, Any]:
+def _common(
+    answer: ChoiceAnswer | YesNoAnswer | ScoreAnswer | LabelsAnswer | TagsAnswer | MatchAnswer,
+) -> dict[str, Any]:
     return {
         "confidence": answer.confidence,
         "entropy": answer.entropy,

@@ -35,7 +35,8 @@ from julia1.cli.app import main  # noqa: E402
 from julia1.runtime.cpu import probe  # noqa: E402
 from julia1.runtime.fixed import ReadState, head_answer  # noqa: E402
 from julia1.runtime.variants import missing_needs  # noqa: E402
-from julia1.train.data.rows import Columns, read_rows  # noqa: E402
+from julia1.train.data.files import Columns  # noqa: E402
+from julia1.train.data.rows import read_rows  # noqa: E402
 from julia1.train.fit import Fitted, Parts, fit, make_parts  # noqa: E402
 from julia1.train.metrics import head_figures  # noqa: E402
 from julia1.train.recipe import FineTuning  # noqa: E402

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from julia1.bundle._fields import Place, array, mapping, number, record, text
+from julia1.bundle._fields import Place, array, integer, mapping, number, record, text
 from julia1.errors import BundleError
 from julia1.text.tags import tag_count
 
-HEAD_KINDS = ("choice", "labels", "yesno", "score", "value", "tags")
+HEAD_KINDS = ("choice", "labels", "yesno", "score", "value", "tags", "match", "rank")
+PAIR_KINDS = ("match", "rank")
 _TOP = Place("bundle.json")
 
 
@@ -21,11 +22,14 @@ class HeadSpec:
     Attributes:
         name: the question's name.
         kind: ``choice`` (one of the labels), ``labels`` (any of them), ``yesno``, ``score`` (ordered levels),
-            ``value`` (a number) or ``tags`` (labelled spans of the text).
+            ``value`` (a number), ``tags`` (labelled spans of the text), ``match`` (whether two texts belong together)
+            or ``rank`` (in which order texts fit another).
         labels: of a choice, labels or tags head; the levels of a score, lowest first; ``no`` and ``yes``; none for a
             value.
         thresholds: of a labels head: the probability from which each label is chosen; empty for one half each.
-        centre, spread: of a value: its output is multiplied by the spread, then the centre is added.
+        centre, spread: of a value: its output is multiplied by the spread, then the centre is added. Of a match or rank
+            head that reads texts apart: their cosine less the centre, times the spread, is the score.
+        size: of a match or rank head that reads texts apart: numbers in the vector of a text; 0 for all others.
         deviation: of a value: root mean square of its errors on validation rows.
     """
 
@@ -36,23 +40,24 @@ class HeadSpec:
     centre: float = 0.0
     spread: float = 1.0
     deviation: float = 0.0
+    size: int = 0
 
     @property
     def outputs(self) -> int:
         """Numbers that the head gives; of a tags head, for each token."""
-        return tag_count(len(self.labels)) if self.kind == "tags" else max(1, len(self.labels))
+        return tag_count(len(self.labels)) if self.kind == "tags" else self.size or max(1, len(self.labels))
 
     @classmethod
     def from_dict(cls, data: object, place: Place = _TOP) -> HeadSpec:
         """Read plain data; raises ``BundleError`` naming the key that is wrong."""
         numbers = ("centre", "spread", "deviation")
-        fields = record(data, place, ("name", "kind"), ("labels", "thresholds", *numbers))
+        fields = record(data, place, ("name", "kind"), ("labels", "thresholds", "size", *numbers))
         kind = text(fields["kind"], place.key("kind"))
         if kind not in HEAD_KINDS:
             raise place.key("kind").wrong(f"one of {', '.join(HEAD_KINDS)} (a newer julia1 may know more)", kind)
         labels = tuple(text(item, at) for item, at in array(fields.get("labels", []), place.key("labels")))
-        least = {"value": 0, "labels": 1, "tags": 1}.get(kind, 2)
-        if len(labels) < least or (kind == "value" and labels) or (kind == "yesno" and len(labels) != 2):
+        least = {"value": 0, "match": 0, "rank": 0, "labels": 1, "tags": 1}.get(kind, 2)
+        if len(labels) < least or (not least and labels) or (kind == "yesno" and len(labels) != 2):
             raise place.key("labels").wrong(f"the labels of a {kind} head", list(labels))
         if len(set(labels)) < len(labels):
             raise place.key("labels").wrong("labels that are all different", list(labels))
@@ -62,7 +67,10 @@ class HeadSpec:
         if thresholds and len(thresholds) != len(labels):
             raise place.key("thresholds").wrong(f"one number a label, {len(labels)}", list(thresholds))
         found = {name: number(fields[name], place.key(name)) for name in numbers if name in fields}
-        return cls(text(fields["name"], place.key("name")), kind, labels, thresholds, **found)
+        size = integer(fields.get("size", 0), place.key("size"), 0)
+        if bool(size) != (kind == "rank") and kind != "match":
+            raise place.key("size").wrong("a size for a rank head, and none for other kinds but match", size)
+        return cls(text(fields["name"], place.key("name")), kind, labels, thresholds, size=size, **found)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as ``from_dict`` reads it."""

@@ -17,7 +17,7 @@ from julia1.errors import BundleError
 FORMAT_VERSION = 1
 MANIFEST_FILE = "bundle.json"
 CARD_FILE = "card.md"
-ENCODINGS = {"open": "options", "fixed": "fixed"}
+ENCODINGS = {"open": ("options",), "fixed": ("fixed", "pair")}
 """The encoding of each kind."""
 KINDS = tuple(ENCODINGS)
 QUESTION_TYPES = ("choice", "yesno", "score")
@@ -67,10 +67,10 @@ class EncodingSettings:
     """How text becomes tokens; the numbers are those of ``julia1.text.options.Limits``.
 
     Attributes:
-        type: the encoding, one of ``ENCODINGS``.
+        type: the encoding, one of ``ENCODINGS``: ``fixed`` reads one text, ``pair`` two in one row.
         state_tokens: tokens that are read of a state, with the special ones around it.
-        question_tokens, option_tokens: token budgets of the other parts; 0 in the fixed encoding, which has none.
-        pass_tokens: tokens in one row at most; 0 in the fixed encoding.
+        question_tokens, option_tokens: token budgets of the other parts; 0 in the fixed and pair encodings.
+        pass_tokens: tokens in one row at most; 0 in the fixed and pair encodings.
     """
 
     type: str
@@ -83,8 +83,12 @@ class EncodingSettings:
     def from_dict(cls, data: object, place: Place = _TOP) -> EncodingSettings:
         """Read plain data; raises ``BundleError`` naming the key that is wrong."""
         least_of = {"state_tokens": 3, "question_tokens": 2, "option_tokens": 3, "pass_tokens": 1}
-        kind = _one_of(tuple(ENCODINGS.values()), mapping(data, place).get("type"), place.key("type"))
-        if kind == "fixed":
+        kind = _one_of(
+            tuple(name for names in ENCODINGS.values() for name in names),
+            mapping(data, place).get("type"),
+            place.key("type"),
+        )
+        if kind in ENCODINGS["fixed"]:
             fields = record(data, place, ("type", "state_tokens"))
             return cls(kind, integer(fields["state_tokens"], place.key("state_tokens"), 3))
         fields = record(data, place, ("type", *least_of))
@@ -225,6 +229,10 @@ class Manifest:
         """Every file that the manifest names, each once."""
         return tuple(dict.fromkeys((*self.required_files(), *(self.checkpoint or ()))))
 
+    def compares(self) -> bool:
+        """Whether it answers about a second text too."""
+        return self.encoding.type == "pair" or any(head.size for head in self.heads)
+
     @classmethod
     def from_dict(cls, data: object, place: Place = _TOP) -> Manifest:
         """Read plain data.
@@ -309,11 +317,11 @@ class Manifest:
 
     def _check_whole(self, place: Place) -> None:
         """What no key can tell alone."""
-        if self.encoding.type != ENCODINGS[self.kind]:
+        if self.encoding.type not in ENCODINGS[self.kind]:
             raise (
                 place.key("encoding")
                 .key("type")
-                .wrong(f"{ENCODINGS[self.kind]} for kind {self.kind}", self.encoding.type)
+                .wrong(f"{' or '.join(ENCODINGS[self.kind])} for kind {self.kind}", self.encoding.type)
             )
         if bool(self.heads) != (self.kind == "fixed"):
             raise place.key("heads").wrong("at least one head" if self.kind == "fixed" else "none for kind open", [])

@@ -36,6 +36,7 @@ class Job:
         questions: asked of every row; ``None`` for a model with fixed heads.
         names: of the questions, or of the heads.
         features: fields of a row that are structured features of the model.
+        second: field of the second text, for a model of pairs.
         field: of the state in a row; ``text`` or ``state`` when ``None``.
         answers_field: of the answers in a written row.
         keep_going: write a bad row as its line number and error, instead of stopping there.
@@ -48,6 +49,7 @@ class Job:
     questions: Mapping[str, Question] | None
     names: tuple[str, ...]
     features: tuple[str, ...] = ()
+    second: str | None = None
     field: str | None = None
     answers_field: str = "answers"
     keep_going: bool = False
@@ -149,7 +151,10 @@ def _decide(job: Job, decider: Decider, rows: Sequence[Row]) -> list[dict[str, A
     states = [row.state for row in rows]
     if job.questions is None:
         features = [{name: row.data.get(name) for name in job.features} for row in rows]
-        return decider.decide_many(states, features=features, strict=job.strict, abstain_below=job.abstain_below)
+        seconds = None if job.second is None else [row.data.get(job.second) for row in rows]
+        return decider.decide_many(
+            states, seconds=seconds, features=features, strict=job.strict, abstain_below=job.abstain_below
+        )
     return decider.decide_many(states, job.questions, strict=job.strict, abstain_below=job.abstain_below)
 
 

@@ -217,7 +217,7 @@ def _shares(text: str) -> tuple[float, float, float]:
 
 
 def _columns(arguments: argparse.Namespace) -> Any:
-    from julia1.train.data.rows import Columns
+    from julia1.train.data.files import Columns
 
     return Columns(text=arguments.text, answers=arguments.answers, features=arguments.features)
 

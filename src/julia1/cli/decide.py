@@ -11,7 +11,7 @@ from julia1 import settings
 from julia1.cli.data_text import parse_json, place, read_text
 from julia1.cli.drawing import draw
 from julia1.cli.flags import Commands, add_json, bundle, fraction, positive
-from julia1.cli.printing import print_json
+from julia1.cli.printing import one_line, print_json
 from julia1.cli.questions import add_question_flags, collect_questions
 from julia1.content import Content
 from julia1.errors import InputError
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from julia1.bundle import Manifest
     from julia1.runtime.decider import Decider
 
+SECOND_FIELD = "text_b"
+"""Of a row of JSON lines, as in training."""
 _EXAMPLES = """examples:
   julia1 decide "I was charged twice" --choice "Which team?" "billing: charges and refunds" shipping
   julia1 decide --yesno "Is it urgent?" --score "How upset?" calm annoyed furious --json < ticket.txt
@@ -53,6 +55,10 @@ def add_to(commands: Commands) -> None:
     parser.add_argument(
         "--feature", action="append", metavar="NAME=VALUE", help="a structured feature, for a model trained with it"
     )
+    parser.add_argument("--second", metavar="TEXT", help="a second text, for a model trained on pairs")
+    parser.add_argument(
+        "--candidate", action="append", metavar="TEXT", help="rank these by how well they fit the text; give several"
+    )
     how = parser.add_argument_group("answers")
     how.add_argument("--strict", action="store_true", help="an error instead of reading only the start of a long text")
     how.add_argument("--abstain-below", type=fraction, metavar="X", help="mark answers with a confidence under X")
@@ -72,8 +78,9 @@ def run(arguments: argparse.Namespace) -> int:
     fixed = _fixed(arguments)
     questions = None if fixed else collect_questions(arguments.questions, arguments.asked)
     features = _features(arguments.feature, fixed)
-    if features and not fixed:
-        raise InputError("--feature is for models with fixed heads, asked without questions")
+    for flag, given in (("feature", features), ("second", arguments.second), ("candidate", arguments.candidate)):
+        if given and not fixed:
+            raise InputError(f"--{flag} is for models with fixed heads, asked without questions")
     if arguments.input is not None:
         if features:
             raise InputError("--feature has no place beside --input: features are fields of the rows")
@@ -85,6 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
             questions=questions,
             names=tuple(head.name for head in fixed.heads) if fixed else tuple(questions or ()),
             features=(*fixed.features.numbers, *fixed.features.categories) if fixed else (),
+            second=SECOND_FIELD if fixed and fixed.compares() else None,
             field=arguments.field,
             answers_field=arguments.answers_field or "answers",
             keep_going=arguments.keep_going,
@@ -96,12 +104,27 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     state = _state(arguments)
     decider = _load(arguments)
+    if arguments.candidate:
+        return _rank(decider, state, arguments)
     how = {"strict": arguments.strict, "abstain_below": arguments.abstain_below}
-    answers = decider.decide(state, features=features, **how) if fixed else decider.decide(state, questions, **how)
+    if fixed:
+        answers = decider.decide(state, second=arguments.second, features=features, **how)
+    else:
+        answers = decider.decide(state, questions, **how)
     if arguments.json:
         print_json({"model": model_fields(decider), "answers": {name: a.to_dict() for name, a in answers.items()}})
     else:
         draw(questions or {}, answers, sys.stdout)
+    return 0
+
+
+def _rank(decider: Decider, state: Content, arguments: argparse.Namespace) -> int:
+    ranked = decider.rank(state, arguments.candidate, strict=arguments.strict)
+    if arguments.json:
+        print_json({"model": model_fields(decider), "ranking": ranked.to_dict()})
+        return 0
+    for rank, number in enumerate(ranked.order, start=1):
+        print(f"{rank:>3}  {ranked.scores[number]:7.2f}  {one_line(arguments.candidate[number])}")
     return 0
 
 
@@ -139,7 +162,7 @@ def model_fields(decider: Decider) -> dict[str, Any]:
 
 def _check_flags(arguments: argparse.Namespace) -> None:
     batch = ("output", "field", "answers_field", "keep_going", "resume")
-    one = ("text", "file", "state_json")
+    one = ("text", "file", "state_json", "second", "candidate")
     for name in one if arguments.input is not None else batch:
         if getattr(arguments, name):
             flag = "TEXT" if name == "text" else f"--{name.replace('_', '-')}"

@@ -6,7 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from julia1.answers import Answer, ChoiceAnswer, LabelsAnswer, ScoreAnswer, TagsAnswer, ValueAnswer, YesNoAnswer
+from julia1.answers import (
+    Answer,
+    ChoiceAnswer,
+    LabelsAnswer,
+    MatchAnswer,
+    ScoreAnswer,
+    TagsAnswer,
+    ValueAnswer,
+    YesNoAnswer,
+)
 from julia1.cli.printing import one_line
 from julia1.questions import Question, instruction_text
 
@@ -41,6 +50,8 @@ def picture(name: str, question: Question | None, answer: Answer) -> Picture:
     """What to draw of an answer: the likeliest options first, but levels and spans in their own order."""
     if isinstance(answer, ChoiceAnswer):
         result, shares = answer.choice, list(answer.probabilities.items())
+    elif isinstance(answer, MatchAnswer):
+        result, shares = f"{answer.probability:.0%} match", [("match", answer.probability)]
     elif isinstance(answer, YesNoAnswer):
         result, shares = ("yes" if answer.yes else "no"), [("yes", answer.probability), ("no", 1 - answer.probability)]
     elif isinstance(answer, LabelsAnswer):

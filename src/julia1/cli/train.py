@@ -49,6 +49,9 @@ def add_to(commands: Commands) -> None:
         "--answers", metavar="A,B", type=names, default=(), help="fields with answers (default: all known)"
     )
     rows.add_argument("--features", metavar="A,B", type=names, default=(), help="fields with structured features")
+    rows.add_argument(
+        "--pairing", choices=("auto", "cross", "towers"), help="how two texts are read: in one row, or each by itself"
+    )
     rows.add_argument("--epochs", type=positive, metavar="N", help="at most")
     rows.add_argument("--max-tokens", type=positive, metavar="N", help="tokens that are read of a text")
     rows.add_argument("--seed", type=positive, metavar="N", help="of split and training")
@@ -74,7 +77,8 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
             raise InputError(f"--{flag} is for a recipe, and {arguments.sources[0]} is none: a recipe ends in .yaml")
     from julia1.bundle import Bundle
     from julia1.runtime.cpu import probe
-    from julia1.train.data.rows import Columns, read_rows
+    from julia1.train.data.files import Columns
+    from julia1.train.data.rows import read_rows
 
     chosen = Columns(text=arguments.text, answers=arguments.answers, features=arguments.features)
     data = read_rows(arguments.sources, chosen)
@@ -86,7 +90,12 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
         from julia1.train.fit import fit, make_parts
         from julia1.train.recipe import FineTuning
 
-        given = {"epochs": arguments.epochs, "max_tokens": arguments.max_tokens, "seed": arguments.seed}
+        given = {
+            "epochs": arguments.epochs,
+            "max_tokens": arguments.max_tokens,
+            "seed": arguments.seed,
+            "pairing": arguments.pairing,
+        }
         cpu = probe()
         # bfloat16 that the CPU has to imitate is several times slower than fp32
         tuning = FineTuning(threads=cpu.cores, bf16=bool(cpu.features & {"avx512_bf16", "amx_bf16", "bf16"}))
@@ -108,7 +117,7 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
 
 
 def _run_recipe(arguments: argparse.Namespace, version: str) -> int:
-    for flag in ("validation", "test", "base", "name", "text", "epochs", "max_tokens", "seed"):
+    for flag in ("validation", "test", "base", "name", "text", "epochs", "max_tokens", "seed", "pairing"):
         if getattr(arguments, flag) is not None:
             raise InputError(f"--{flag.replace('_', '-')} is for labelled rows, and {arguments.sources[0]} is a recipe")
     if len(arguments.sources) > 1:

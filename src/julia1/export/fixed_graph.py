@@ -68,6 +68,10 @@ def fixed_graph(weights: SharedWeights, precision: str) -> onnx.ModelProto:
             tokens = graph.add("Slice", ["shape", graph.constant([0], np.int64), graph.constant([2], np.int64)])
             by_row = graph.add("Concat", [tokens, graph.constant([spec.outputs], np.int64)], axis=0)
             found, shape = graph.add("Reshape", [found, by_row]), ["rows", "tokens", spec.outputs]
+        elif spec.size:
+            moved = graph.add("Add", [pooled["mean"], found])
+            length = graph.add("ReduceL2", [moved, graph.constant([-1], np.int64)], keepdims=1)
+            found = graph.add("Div", [moved, graph.add("Max", [length, graph.constant(1e-12)])], "vector")
         elif spec.name in described["vectors"]:
             found = graph.add("Add", [found, _likeness(graph, pooled["mean"], f"heads.{number}")])
         graph.add("Identity", [found], HEAD.format(number))

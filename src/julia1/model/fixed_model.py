@@ -46,6 +46,32 @@ class FixedHead(nn.Module):
         return found + self.log_scale.exp() * (cosine - self.centre)
 
 
+class VectorHead(nn.Module):
+    """A unit vector of a text, to be compared with that of another: what the encoder reads, moved by a perceptron."""
+
+    vectors = None
+
+    def __init__(self, inputs: int, inner: int, width: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.hidden = nn.Linear(inputs, inner)
+        self.out = nn.Linear(inner, width)
+        self.log_scale = nn.Parameter(torch.tensor([LIKENESS_SCALE]).log())
+        self.centre = nn.Parameter(torch.tensor([LIKENESS_CENTRE]))
+        with torch.no_grad():
+            self.out.weight.mul_(0.1)
+
+    def forward(self, pooled: Tensor, mean: Tensor) -> Tensor:
+        """``pooled`` [rows, inputs] and ``mean`` [rows, width] to [rows, width]."""
+        moved = self.out(self.dropout(nn.functional.gelu(self.hidden(self.dropout(pooled)))))
+        return nn.functional.normalize(mean + moved, dim=-1)
+
+    def scores(self, vectors: Tensor, others: Tensor) -> Tensor:
+        """Logits of pairs of unit vectors, ``[..., width]`` each."""
+        found: Tensor = self.log_scale.exp() * ((vectors * others).sum(-1) - self.centre)
+        return found
+
+
 class TagHead(nn.Module):
     """A two-layer perceptron over each token."""
 
@@ -130,6 +156,8 @@ class FixedModel(nn.Module):
         self.heads = nn.ModuleList(
             TagHead(width, self.hidden, spec.outputs, dropout)
             if spec.kind == "tags"
+            else VectorHead(inputs, self.hidden, width, dropout)
+            if spec.size
             else FixedHead(inputs, self.hidden, spec.outputs, dropout, (vectors or {}).get(spec.name))
             for spec in heads
         )
@@ -166,7 +194,8 @@ class FixedModel(nn.Module):
     ) -> dict[str, Tensor]:
         """Head name to its outputs, ``[rows, outputs]``: logits, or for a value the number in units of its spread.
 
-        The outputs of a tags head are logits of each token, ``[rows, tokens, outputs]``.
+        The outputs of a tags head are logits of each token, ``[rows, tokens, outputs]``; those of a head that reads two
+        texts apart are a unit vector of each.
 
         Args:
             input_ids, attention_mask: int64 ``[rows, tokens]``; the mask is 1 at tokens and 0 at padding.

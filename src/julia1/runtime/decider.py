@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from julia1 import settings
-from julia1.answers import Answer, Reading, build_answer
+from julia1.answers import Answer, RankAnswer, Reading, build_answer
 from julia1.bundle import Bundle, Manifest, Variant
 from julia1.content import Content, shown
 from julia1.errors import EngineError, InputError
@@ -18,7 +18,7 @@ from julia1.questions import Choice, Question, Score, YesNo
 from julia1.runtime.calibration import UNCALIBRATED, probabilities, question_kind
 from julia1.runtime.cpu import probe
 from julia1.runtime.engines import Engine, open_engine
-from julia1.runtime.fixed import Features, FixedScorer
+from julia1.runtime.fixed import Features, FixedScorer, Given
 from julia1.runtime.scorer import OptionScorer, context_room
 from julia1.runtime.variants import choose_variant
 from julia1.text.options import Limits, OptionsEncoding, QuestionTokens, Row
@@ -123,6 +123,7 @@ class Decider:
         state: Content,
         questions: Mapping[str, Question] | None = None,
         *,
+        second: Content | None = None,
         features: Features | None = None,
         strict: bool = False,
         abstain_below: float | None = None,
@@ -133,6 +134,7 @@ class Decider:
             state: text, or an object or list that is rendered to text.
             questions: by a name of your own; the names never reach the model. None for a model with fixed heads, which
                 answers what it was trained to.
+            second: another text, for a model with fixed heads that was trained on pairs.
             features: structured features by name, for a model that was trained with them; any may be missing.
             strict: raise instead of cutting a state that is longer than the model reads. Without it the answer's
                 ``reading`` says what was read.
@@ -143,9 +145,8 @@ class Decider:
             TooLongError: an instruction or option over its budget, or (``strict``) a state over its.
         """
         if questions is None:
-            return self._decide_fixed([state], [features], strict, abstain_below, BATCH_TOKENS)[0]
-        if features is not None:
-            raise InputError("features are for models with fixed heads: leave the questions out, or the features")
+            return self._decide_fixed([Given(state, second, features)], strict, abstain_below, BATCH_TOKENS)[0]
+        _check_open(second, features)
         return self.decide_requests([(state, questions)], strict=strict, abstain_below=abstain_below)[0]
 
     def decide_many(
@@ -153,6 +154,7 @@ class Decider:
         states: Sequence[Content],
         questions: Mapping[str, Question] | None = None,
         *,
+        seconds: Sequence[Content | None] | None = None,
         features: Sequence[Features | None] | None = None,
         strict: bool = False,
         abstain_below: float | None = None,
@@ -166,14 +168,42 @@ class Decider:
         if isinstance(states, (str, bytes, Mapping)):
             raise InputError(f"states must be a list of states, got one {type(states).__name__}: use decide for one")
         if questions is None:
-            if features is not None and len(features) != len(states):
-                raise InputError(f"there are {len(states):,} states and {len(features):,} rows of features")
-            every = features if features is not None else [None] * len(states)
-            return self._decide_fixed(states, every, strict, abstain_below, batch_tokens)
-        if features is not None:
-            raise InputError("features are for models with fixed heads: leave the questions out, or the features")
+            for name, rows in (("rows of features", features), ("second texts", seconds)):
+                if rows is not None and len(rows) != len(states):
+                    raise InputError(f"there are {len(states):,} states and {len(rows):,} {name}")
+            none = [None] * len(states)
+            given = [Given(*one) for one in zip(states, seconds or none, features or none, strict=True)]
+            return self._decide_fixed(given, strict, abstain_below, batch_tokens)
+        _check_open(seconds, features)
         requests = [(state, questions) for state in states]
         return self.decide_requests(requests, strict=strict, abstain_below=abstain_below, batch_tokens=batch_tokens)
+
+    def rank(
+        self,
+        query: Content,
+        candidates: Sequence[Content],
+        *,
+        head: str | None = None,
+        strict: bool = False,
+        batch_tokens: int = BATCH_TOKENS,
+    ) -> RankAnswer:
+        """Order candidates by how well they fit a query, with a model that was trained to match or to rank.
+
+        Args:
+            query: a text, or data to render as text.
+            candidates: likewise, at least one.
+            head: by which head; may be left out where only one can.
+            strict, batch_tokens: as for ``decide_many``.
+
+        Raises:
+            InputError: no candidates, an empty one, or a model or head that does not rank.
+            TooLongError: ``strict`` and a text is over its token budget.
+        """
+        if isinstance(candidates, (str, bytes, Mapping)):
+            raise InputError(f"candidates must be a list, got one {type(candidates).__name__}")
+        if self._fixed is None:
+            raise InputError(f"{self.manifest.name} answers open questions: ask a Choice among the candidates")
+        return self._fixed.rank(query, candidates, head, strict, batch_tokens)
 
     def decide_requests(
         self,
@@ -226,23 +256,21 @@ class Decider:
         return logits, [reading for _, reading in trunks]
 
     def _decide_fixed(
-        self,
-        states: Sequence[Content],
-        features: Sequence[Features | None],
-        strict: bool,
-        abstain_below: float | None,
-        batch_tokens: int,
+        self, given: Sequence[Given], strict: bool, abstain_below: float | None, batch_tokens: int
     ) -> list[dict[str, Answer]]:
         _check_abstain_below(abstain_below)
         if self._fixed is None:
             raise InputError(f"{self.manifest.name} answers open questions: give it at least one")
-        return self._fixed.decide(states, features, strict, abstain_below, batch_tokens) if states else []
+        return self._fixed.decide(given, strict, abstain_below, batch_tokens) if given else []
 
     def warm_up(self) -> None:
         """Answer made-up questions of a few lengths, so that the engine's buffers exist before the first request."""
-        question = None if self._fixed is not None else {"warm up": Choice(None, ["a", "b"])}
         for words in (4, 40):
-            self.decide("warm up " * words, question)
+            text = "warm up " * words
+            if self._fixed is not None:
+                self._fixed.outputs([Given(text, text if self._fixed.reads_pairs else None)], False, BATCH_TOKENS)
+            else:
+                self.decide(text, {"warm up": Choice(None, ["a", "b"])})
 
     def _question_tokens(self, requests: Sequence[Request]) -> list[list[QuestionTokens]]:
         """Tokens of each request's questions; questions that several requests share are tokenized once."""
@@ -270,6 +298,12 @@ class Decider:
 def _check_abstain_below(value: float | None) -> None:
     if value is not None and not 0 <= value <= 1:
         raise InputError(f"abstain_below is {value}: a confidence lies between 0 and 1")
+
+
+def _check_open(second: object, features: object) -> None:
+    for name, value in (("features are", features), ("a second text is", second)):
+        if value is not None:
+            raise InputError(f"{name} for models with fixed heads: leave the questions out, or leave it out")
 
 
 def _check_questions(questions: Mapping[str, Question]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,24 +12,28 @@ import numpy.typing as npt
 from julia1.answers import (
     Answer,
     FloatArray,
+    MatchAnswer,
+    RankAnswer,
     Reading,
     Span,
     TagsAnswer,
     ValueAnswer,
     choice_answer,
     labels_answer,
+    match_answer,
+    rank_answer,
     score_answer,
     tags_answer,
     yes_no_answer,
 )
 from julia1.bundle import Calibration, Manifest
-from julia1.bundle.heads import FeatureSpec, HeadSpec
+from julia1.bundle.heads import PAIR_KINDS, FeatureSpec, HeadSpec
 from julia1.content import Content, shown
 from julia1.errors import EngineError, InputError
 from julia1.runtime.batches import padded_batches
 from julia1.runtime.calibration import UNCALIBRATED, probabilities
 from julia1.runtime.engines import Engine
-from julia1.text.states import framed, pad_rows, render_states
+from julia1.text.states import framed, framed_pair, pad_rows, render_states
 from julia1.text.tags import Offsets, best_tags, spans_of
 from julia1.text.tokenizer import TextTokenizer
 
@@ -39,8 +44,25 @@ LARGEST = 3e38
 """What a float of 32 bits holds."""
 
 Features = Mapping[str, float | int | bool | str | None]
+
+
+class Given(NamedTuple):
+    """What is to be decided on.
+
+    Attributes:
+        state: a text, or data to render as text.
+        second: another one, for a model that reads pairs.
+        features: structured features by name; any may be missing.
+    """
+
+    state: Content
+    second: Content | None = None
+    features: Features | None = None
+
+
 Outputs = list[list[npt.NDArray[np.float32]]]
-"""For each head, for each state: fp32 ``[outputs]``, of a tags head ``[tokens, outputs]`` without [CLS] and [SEP]."""
+"""For each head, for each state: fp32 ``[outputs]``, of a tags head ``[tokens, outputs]`` without [CLS] and [SEP]; of a
+head that reads texts apart, the unit vector of the state."""
 
 
 @dataclass(frozen=True)
@@ -69,25 +91,25 @@ class FixedScorer:
 
     def __init__(self, manifest: Manifest, tokenizer: TextTokenizer, engine: Engine) -> None:
         self.heads = manifest.heads
+        self.reads_pairs = manifest.encoding.type == "pair"
         self._features = manifest.features
         self._calibration = manifest.calibration
         self._tokenizer = tokenizer
         self._state_tokens = manifest.encoding.state_tokens
         self._engine = engine
         self._names = [HEAD.format(number) for number in range(len(self.heads))]
+        self._compares = any(head.size for head in self.heads)
 
-    def outputs(
-        self, states: Sequence[Content], features: Sequence[Features | None], strict: bool, batch_tokens: int
-    ) -> tuple[Outputs, list[ReadState]]:
-        """Raw outputs of every head, and what was read of each state.
+    def outputs(self, given: Sequence[Given], strict: bool, batch_tokens: int) -> tuple[Outputs, list[ReadState]]:
+        """Raw outputs of every head, and what was read of each state. Second texts are read by models of pairs only.
 
         Raises:
-            InputError: an empty state where the model has no features, or a feature it does not know.
+            InputError: an empty state where the model has no features, a missing second text, or an unknown feature.
         """
-        rows, read = self._read(states, strict)
+        rows, read = self._read(given, strict)
         lengths = [len(ids) for ids in rows]
         longest_first = sorted(range(len(rows)), key=lambda i: -lengths[i])
-        numbers, categories = feature_arrays(self._features, features)
+        numbers, categories = feature_arrays(self._features, [one.features for one in given])
         found: Outputs = [[_NOTHING] * len(rows) for _ in self.heads]
         for batch in padded_batches(longest_first, lengths.__getitem__, batch_tokens):
             ids, mask = pad_rows([rows[i] for i in batch], self._tokenizer.pad)
@@ -102,9 +124,11 @@ class FixedScorer:
                     whole[index] = values[1 : lengths[index] - 1].copy() if head.kind == "tags" else values
         return found, read
 
-    def _read(self, states: Sequence[Content], strict: bool) -> tuple[list[list[int]], list[ReadState]]:
+    def _read(self, given: Sequence[Given], strict: bool) -> tuple[list[list[int]], list[ReadState]]:
         """Piece ids of each state, framed, and what they stand for."""
-        texts = render_states(states, allow_empty=bool(self._features))
+        texts = render_states([one.state for one in given], allow_empty=bool(self._features))
+        if self.reads_pairs:
+            return self._read_pairs(texts, given, strict)
         if any(head.kind == "tags" for head in self.heads):
             pieces = self._tokenizer.ids_and_offsets(texts)
         else:
@@ -116,25 +140,91 @@ class FixedScorer:
             read.append(ReadState(text, reading, offsets[: reading.tokens_read]))
         return rows, read
 
+    def _read_pairs(
+        self, texts: Sequence[str], given: Sequence[Given], strict: bool
+    ) -> tuple[list[list[int]], list[ReadState]]:
+        seconds = [one.second for one in given if one.second is not None]
+        if len(seconds) < len(given):
+            raise InputError("this model reads two texts: give the second one too")
+        pairs = zip(self._tokenizer.ids(texts), self._tokenizer.ids(render_states(seconds)), strict=True)
+        framed_pairs = [framed_pair(self._tokenizer, *pair, self._state_tokens, strict) for pair in pairs]
+        read = [ReadState(text, reading, ()) for text, (_, reading) in zip(texts, framed_pairs, strict=True)]
+        return [row for row, _ in framed_pairs], read
+
     def decide(
-        self,
-        states: Sequence[Content],
-        features: Sequence[Features | None],
-        strict: bool,
-        abstain_below: float | None,
-        batch_tokens: int,
+        self, given: Sequence[Given], strict: bool, abstain_below: float | None, batch_tokens: int
     ) -> list[dict[str, Answer]]:
-        """The answers of every head to each state."""
-        found, read = self.outputs(states, features, strict, batch_tokens)
-        return [
-            {
-                head.name: head_answer(
-                    head, values[i], self._calibration.get(head.name, UNCALIBRATED), state, abstain_below
-                )
-                for head, values in zip(self.heads, found, strict=True)
+        """The answers of every head to each state; heads that compare two texts answer where there is a second one."""
+        pairs = [i for i, one in enumerate(given) if one.second is not None]
+        if pairs and not self.reads_pairs and not self._compares:
+            raise InputError("this model reads one text: leave the second one out")
+        if len(pairs) < len(given) and all(head.size for head in self.heads):
+            raise InputError("this model compares two texts: give the second one too, or rank candidates")
+        found, read = self.outputs(given, strict, batch_tokens)
+        others: dict[int, tuple[list[npt.NDArray[np.float32]], Reading]] = {}
+        if self._compares and pairs:
+            seconds = [Given(second) for second in (given[i].second for i in pairs) if second is not None]
+            vectors, states = self.outputs(seconds, strict, batch_tokens)
+            others = {
+                i: ([of_head[j] for of_head in vectors], state.reading)
+                for j, (i, state) in enumerate(zip(pairs, states, strict=True))
             }
-            for i, state in enumerate(read)
-        ]
+        answers: list[dict[str, Answer]] = []
+        for i, state in enumerate(read):
+            of_state: dict[str, Answer] = {}
+            for number, (head, values) in enumerate(zip(self.heads, found, strict=True)):
+                calibration = self._calibration.get(head.name, UNCALIBRATED)
+                if not head.size:
+                    of_state[head.name] = head_answer(head, values[i], calibration, state, abstain_below)
+                elif i in others and head.kind == "match":
+                    vectors_of_other, other = others[i]
+                    logit = likeness(head, values[i], vectors_of_other[number][None])
+                    both = Reading(state.reading.tokens + other.tokens, state.reading.tokens_read + other.tokens_read)
+                    of_state[head.name] = _match(logit, calibration, both, abstain_below)
+            answers.append(of_state)
+        return answers
+
+    def rank(
+        self, query: Content, candidates: Sequence[Content], head_name: str | None, strict: bool, batch_tokens: int
+    ) -> RankAnswer:
+        """Candidates by how well they fit the query, by the head of this name, or the only one that can.
+
+        Raises:
+            InputError: no candidates, an empty one, or no such head.
+        """
+        able = {head.name: number for number, head in enumerate(self.heads) if head.kind in PAIR_KINDS}
+        if head_name is None and len(able) == 1:
+            (head_name,) = able
+        if head_name not in able:
+            raise InputError(f"no head {head_name!r} ranks; those that can: {', '.join(able) or 'none'}")
+        if not candidates:
+            raise InputError("no candidates: give at least one to rank")
+        number = able[head_name]
+        head = self.heads[number]
+        if self.reads_pairs:
+            given = [Given(query, candidate) for candidate in candidates]
+            outputs, read = self.outputs(given, strict, batch_tokens)
+            scores = np.array([values[0] for values in outputs[number]], np.float64)
+        else:
+            given = [Given(query), *(Given(candidate) for candidate in candidates)]
+            outputs, read = self.outputs(given, strict, batch_tokens)
+            scores, read = likeness(head, outputs[number][0], np.stack(outputs[number][1:])), read[1:]
+        return rank_answer(scores, [state.reading for state in read])
+
+
+def likeness(
+    head: HeadSpec, vector: npt.NDArray[np.float32], others: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float64]:
+    """Scores of unit vectors, fp32 ``[others, size]``, against one ``[size]``, as a head of that size weighs them."""
+    cosines = others.astype(np.float64) @ vector.astype(np.float64)
+    found: npt.NDArray[np.float64] = (cosines - head.centre) * head.spread
+    return found
+
+
+def _match(
+    logit: npt.NDArray[np.float64], calibration: Calibration, reading: Reading, abstain_below: float | None
+) -> MatchAnswer:
+    return match_answer(float(sigmoid(logit / calibration.temperature)[0]), reading, abstain_below)
 
 
 def head_answer(
@@ -148,6 +238,8 @@ def head_answer(
     reading = state.reading
     if head.kind == "value":
         return ValueAnswer(float(outputs[0]) * head.spread + head.centre, head.deviation, reading)
+    if head.kind == "match":
+        return _match(outputs.astype(np.float64), calibration, reading, abstain_below)
     if head.kind == "tags":
         return _tags(head, outputs, calibration, state, abstain_below)
     if head.kind == "labels":

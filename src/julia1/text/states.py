@@ -63,6 +63,20 @@ def framed(
     return [tokenizer.cls, *ids[:room], tokenizer.sep], Reading(len(ids), min(len(ids), room))
 
 
+def framed_pair(
+    tokenizer: TextTokenizer, first: Sequence[int], second: Sequence[int], pair_tokens: int, strict: bool = False
+) -> tuple[list[int], Reading]:
+    """``[CLS] first [SEP] second [SEP]`` in ``pair_tokens`` at most: the longer text gives way first."""
+    room, total = pair_tokens - 3, len(first) + len(second)
+    if strict and total > room:
+        raise TooLongError(
+            f"the two texts have {total:,} tokens and the model reads {room:,}: shorten them, or allow truncation"
+        )
+    kept = min(len(first), max(room - len(second), room // 2))
+    ids = [tokenizer.cls, *first[:kept], tokenizer.sep, *second[: room - kept], tokenizer.sep]
+    return ids, Reading(total, len(ids) - 3)
+
+
 def pad_rows(rows: Sequence[Sequence[int]], pad: int) -> tuple[IntArray, IntArray]:
     """Padded ids and their attention mask (1 at tokens), both int64 ``[rows, tokens]``."""
     shape = (len(rows), max(map(len, rows)))

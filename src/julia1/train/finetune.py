@@ -17,33 +17,46 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from julia1.bundle.heads import HeadSpec
+from julia1.bundle.heads import PAIR_KINDS, HeadSpec
 from julia1.errors import InputError, TrainingError
-from julia1.model.fixed_model import FixedModel
-from julia1.train.items import Item, Outputs, bucketed, collate
+from julia1.model.fixed_model import FixedModel, VectorHead
+from julia1.train.items import Item, Outputs, bucketed, by_item, collate
 from julia1.train.optimisation import linear_schedule, parameter_groups
 from julia1.train.recipe import FineTuning
 
 Report = Callable[[dict[str, Any]], None]
 UNREAD = -100
 """Target of tokens that carry no tag: [CLS], [SEP] and padding."""
+MARGIN = 2.0
+"""By how much the logit of the best candidate should lead."""
 TAG_SHARE = 8.0
 """What the tags of a text weigh beside one answer about it: most tokens are outside of all spans, and easy."""
 
 
 def head_loss(
-    spec: HeadSpec, outputs: Tensor, items: Sequence[Item], smoothing: float, weights: Tensor | None = None
+    spec: HeadSpec,
+    head: nn.Module,
+    outputs: Tensor,
+    items: Sequence[Item],
+    smoothing: float,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """Summed loss of a head over the rows that answer it."""
     kept = [i for i, item in enumerate(items) if spec.name in item.targets]
     if not kept:
         return outputs.sum() * 0.0
+    if isinstance(head, VectorHead):
+        return _vector_loss(spec, head, outputs.float(), items, smoothing)
     found = outputs[kept].float()
     if spec.kind == "tags":
         return _tag_loss(found, [items[i].targets[spec.name] for i in kept], smoothing)
     target = torch.from_numpy(np.stack([items[i].targets[spec.name] for i in kept]))
     if spec.kind == "value":
         return (found - target).square().sum()
+    if spec.kind == "match":
+        return nn.functional.binary_cross_entropy_with_logits(
+            found, target * (1 - smoothing) + 0.5 * smoothing, reduction="sum"
+        )
     if spec.kind == "labels":
         loss = nn.functional.binary_cross_entropy_with_logits(
             found, target * (1 - smoothing) + 0.5 * smoothing, reduction="none", pos_weight=weights
@@ -53,6 +66,26 @@ def head_loss(
         target = target * (1 - smoothing) + smoothing / target.shape[1]
     each = -(target * found.log_softmax(-1))
     return (each if weights is None else each * weights).sum()
+
+
+def _vector_loss(spec: HeadSpec, head: VectorHead, vectors: Tensor, items: Sequence[Item], smoothing: float) -> Tensor:
+    """Of texts read apart. A pair: cross-entropy. Candidates: each wrong one should stay ``MARGIN`` under the best."""
+    total, start = vectors.sum() * 0.0, len(items)
+    for number, item in enumerate(items):
+        end = start + len(item.others)
+        if spec.name in item.targets:
+            scores = head.scores(vectors[number], vectors[start:end])
+            target = torch.from_numpy(item.targets[spec.name])
+            if spec.kind == "match":
+                total = total + nn.functional.binary_cross_entropy_with_logits(
+                    scores, target * (1 - smoothing) + 0.5 * smoothing, reduction="sum"
+                )
+            else:
+                best = int(target)
+                short = nn.functional.relu(MARGIN - scores[best] + scores)
+                total = total + (short.sum() - short[best]) / (len(scores) - 1)
+        start = end
+    return total
 
 
 def _tag_loss(outputs: Tensor, tags: Sequence[npt.NDArray[Any]], smoothing: float) -> Tensor:
@@ -68,9 +101,9 @@ def _tag_loss(outputs: Tensor, tags: Sequence[npt.NDArray[Any]], smoothing: floa
 
 
 def label_weights(spec: HeadSpec, items: Sequence[Item]) -> Tensor | None:
-    """Square roots of how rare each label is, with a mean of one; ``None`` for a value and for tags."""
+    """Square roots of how rare each label is, with a mean of one; ``None`` for heads without labels of a text."""
     rows = [item.targets[spec.name] for item in items if spec.name in item.targets]
-    if spec.kind in ("value", "tags") or not rows:
+    if spec.kind in ("value", "tags", *PAIR_KINDS) or not rows:
         return None
     counts = np.stack(rows).sum(0).clip(1.0)
     weights = np.sqrt(counts.mean() / counts)
@@ -167,9 +200,14 @@ class FineTuner:
                 loss = sum(
                     (
                         head_loss(
-                            spec, outputs[spec.name], items, self.settings.label_smoothing, self._weights[spec.name]
+                            spec,
+                            head,
+                            outputs[spec.name],
+                            items,
+                            self.settings.label_smoothing,
+                            self._weights[spec.name],
                         )
-                        for spec in self.model.specs
+                        for spec, head in zip(self.model.specs, self.model.heads, strict=True)
                     ),
                     torch.zeros(()),
                 )
@@ -232,15 +270,18 @@ class FineTuner:
 
 @torch.inference_mode()
 def outputs_of(model: FixedModel, items: Sequence[Item], pad: int, settings: FineTuning) -> Outputs:
-    """The model's outputs by head for every item: fp32 ``[outputs]``, of a tags head ``[tokens, outputs]``."""
+    """The model's outputs by head for every item: see ``Outputs``."""
     model.eval()
     found: Outputs = {spec.name: [np.zeros(0, np.float32)] * len(items) for spec in model.specs}
     for batch in bucketed(items, settings, None):
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=settings.bf16):
             outputs = model(**collate([items[i] for i in batch], pad))
+        own = [items[i] for i in batch]
         for spec in model.specs:
-            for index, values in zip(batch, outputs[spec.name].float().numpy(), strict=True):
-                found[spec.name][index] = values[1 : len(items[index].ids) - 1] if spec.kind == "tags" else values
+            of_batch = outputs[spec.name].float().numpy()
+            rows = by_item(of_batch, own) if spec.size else list(of_batch[: len(own)])
+            for index, item, values in zip(batch, own, rows, strict=True):
+                found[spec.name][index] = values[1 : len(item.ids) - 1] if spec.kind == "tags" else values
     return found
 
 
@@ -256,7 +297,7 @@ def _fingerprint(model: FixedModel, items: Sequence[Item], validation: Sequence[
     """The same for runs that would go alike."""
     digest = hashlib.sha256(repr((asdict(settings), model.specs, model.feature_spec, model.pooling)).encode())
     for item in (*items, *validation):
-        digest.update(repr((item.ids, item.numbers, item.categories)).encode())
+        digest.update(repr((item.ids, item.others, item.numbers, item.categories)).encode())
         for name, target in item.targets.items():
             digest.update(name.encode() + target.tobytes())
     for parameter in model.encoder.parameters():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import onnx
 import torch
 
-from julia1.bundle import Bundle, BundleWriter, Calibration, EncodingSettings, FileEntry, Manifest
+from julia1.bundle import Bundle, BundleWriter, EncodingSettings, FileEntry, Manifest
 from julia1.bundle.heads import FeatureSpec, HeadSpec
 from julia1.bundle.manifest import MANIFEST_FILE
 from julia1.errors import BundleError, InputError, VerificationError
@@ -24,22 +24,24 @@ from julia1.model.option_model import OptionModel
 from julia1.model.weights import load_fixed, load_weights, read_weights, round_weights, save_weights
 from julia1.runtime.cpu import probe
 from julia1.runtime.engines import open_engine
-from julia1.runtime.fixed import FixedScorer, sigmoid
+from julia1.runtime.fixed import FixedScorer, Given
 from julia1.runtime.variants import missing_needs
 from julia1.text.tokenizer import TextTokenizer
 from julia1.train.data.checks import leaks, require_trainable, unknown_labels
 from julia1.train.data.rows import DataRow, DataSet, find_heads
 from julia1.train.data.splitting import Split, split_rows
 from julia1.train.finetune import FineTuner, Report, outputs_of
+from julia1.train.head_calibration import calibrate_heads
 from julia1.train.items import Item, Outputs, collate, feature_spec, head_specs, make_items
 from julia1.train.metrics import MAIN, figures_of
+from julia1.train.pairing import fitted_scales, reads_pairs
 from julia1.train.recipe import FineTuning
 from julia1.train.release import INT8_NEEDS, WEIGHT_FILE, measured_variant
 
+SERVED_TOKENS = 4096
+"""Padded tokens of a batch when the exported model is measured."""
 SCALE_ROWS = 200
 PARITY_ROWS = 64
-LEAST_POSITIVES = 5
-"""A label with fewer validation rows keeps a threshold of one half."""
 
 
 @dataclass(frozen=True)
@@ -131,11 +133,15 @@ def fit(
     check_before_training(parts, base, output, settings, name, version)
     tokenizer_file = base.path(base.manifest.tokenizer)
     tokenizer = TextTokenizer.from_file(tokenizer_file)
-    specs = head_specs(find_heads(parts.train), parts.train)
+    pair = reads_pairs(parts.train, settings)
+    width = int(read_weights(_checkpoint(base)).encoder_config["hidden_size"])
+    specs = head_specs(find_heads(parts.train), parts.train, 0 if pair else width)
     features = feature_spec(parts.train)
-    items = make_items(parts.train, specs, tokenizer, settings, features)
-    validation = make_items(parts.validation, specs, tokenizer, settings, features)
-    test_items = make_items(parts.test, specs, tokenizer, settings, features)  # a bad row is told now, not after hours
+    # of the test rows too: a bad row is told now, not after hours
+    items, validation, test_items = (
+        make_items(rows, specs, tokenizer, settings, features, pair)
+        for rows in (parts.train, parts.validation, parts.test)
+    )
     torch.manual_seed(settings.seed)
     model = new_fixed_model(base, specs, features, tokenizer, settings)
 
@@ -148,11 +154,11 @@ def fit(
     round_weights(model, ranges)
     exact = replace(settings, bf16=False)
     found = outputs_of(model, validation, tokenizer.pad, exact)
-    final, calibration = calibrate_heads(specs, found, validation)
+    final, calibration = calibrate_heads(fitted_scales(model), found, validation)
     facts = _facts(settings, parts, base)
     figures = figures_of(final, found, validation, calibration)
     facts["figures"] = {"Validation rows": _table(figures)}
-    encoding = EncodingSettings("fixed", settings.max_tokens)
+    encoding = EncodingSettings("pair" if pair else "fixed", settings.max_tokens)
     with BundleWriter(output / "bundle", replace=True) as writer:
         save_weights(model, writer.folder / WEIGHT_FILE, ranges)
         weights = writer.add(writer.folder / WEIGHT_FILE, WEIGHT_FILE)
@@ -187,10 +193,8 @@ def fit(
         served = next(variant for variant in variants if not missing_needs(variant, probe()))
         if parts.test:
             engine = open_engine("onnxruntime", writer.folder / served.files[0].path, settings.threads)
-            scorer = FixedScorer(manifest, tokenizer, engine)
-            outputs, _ = scorer.outputs([r.text for r in parts.test], [r.features for r in parts.test], False, 4096)
-            named = {head.name: values for head, values in zip(final, outputs, strict=True)}
-            test = figures_of(final, named, test_items, calibration)
+            outputs = served_outputs(FixedScorer(manifest, tokenizer, engine), parts.test)
+            test = figures_of(final, outputs, test_items, calibration)
             facts["figures"][f"Test rows, measured once ({served.name})"] = _table(test)
         bundle = writer.finish(replace(manifest, variants=tuple(variants), provenance=facts))
     return Fitted(bundle, figures, test, parity)
@@ -256,51 +260,6 @@ def text_vectors(encoder: torch.nn.Module, tokenizer: TextTokenizer, texts: Sequ
     return torch.stack(found).clone()
 
 
-def calibrate_heads(
-    specs: Sequence[HeadSpec], outputs: Outputs, items: Sequence[Item]
-) -> tuple[list[HeadSpec], dict[str, Calibration]]:
-    """Heads with thresholds and deviations, and temperatures, fitted on validation rows."""
-    heads: list[HeadSpec] = []
-    calibration: dict[str, Calibration] = {}
-    for spec in specs:
-        kept = [i for i, item in enumerate(items) if spec.name in item.targets]
-        if not kept:
-            heads.append(spec)
-            continue
-        together = np.concatenate if spec.kind == "tags" else np.stack
-        found = together([outputs[spec.name][i] for i in kept]).astype(np.float64)
-        targets = together([items[i].targets[spec.name] for i in kept]).astype(np.float64)
-        if spec.kind == "tags":
-            calibration[spec.name] = Calibration(_temperature(found, np.eye(spec.outputs)[targets.astype(np.int64)]))
-            heads.append(spec)
-        elif spec.kind == "value":
-            deviation = float(np.sqrt(np.square(found - targets).mean())) * spec.spread
-            heads.append(replace(spec, deviation=deviation))
-        elif spec.kind == "labels":
-            best = _binary_temperature(found, targets)
-            calibration[spec.name] = Calibration(best)
-            heads.append(replace(spec, thresholds=label_thresholds(sigmoid(found / best), targets)))
-        else:
-            calibration[spec.name] = Calibration(_temperature(found, targets))
-            heads.append(spec)
-    return heads, calibration
-
-
-def label_thresholds(chances: npt.NDArray[np.float64], targets: npt.NDArray[np.float64]) -> tuple[float, ...]:
-    """For each label the threshold with the best F1 on these rows; one half where rows are few or nothing is gained."""
-    found = []
-    for column in range(chances.shape[1]):
-        wanted = targets[:, column] > 0.5
-        best, threshold = _f1(chances[:, column] >= 0.5, wanted), 0.5
-        if wanted.sum() >= LEAST_POSITIVES:
-            for candidate in np.linspace(0.1, 0.9, 17):
-                score = _f1(chances[:, column] >= candidate, wanted)
-                if score > best + 0.01:
-                    best, threshold = score, float(round(candidate, 3))
-        found.append(threshold)
-    return tuple(found)
-
-
 def fixed_parity(
     model: FixedModel,
     scorer: FixedScorer,
@@ -314,50 +273,39 @@ def fixed_parity(
     for start in range(0, len(rows), 8):
         some = rows[start : start + 8]
         expected = outputs_of(model, items[start : start + 8], pad, settings)
-        found, _ = scorer.outputs([row.text for row in some], [row.features for row in some], False, 4096)
+        found = served_outputs(scorer, some)
         differences += [
             np.abs(one - other).ravel()
-            for head, of_head in zip(scorer.heads, found, strict=True)
-            for one, other in zip(expected[head.name], of_head, strict=True)
+            for name, of_head in found.items()
+            for one, other in zip(expected[name], of_head, strict=True)
         ]
     flat = np.concatenate(differences)
     return Parity(float(flat.max()), float(flat.mean()), len(flat))
 
 
+def served_outputs(scorer: FixedScorer, rows: Sequence[DataRow]) -> Outputs:
+    """What a bundle gives for labelled rows."""
+    second = scorer.reads_pairs
+    given = [Given(row.text, row.second if second else None, row.features) for row in rows]
+    outputs, _ = scorer.outputs(given, False, SERVED_TOKENS)
+    found: Outputs = {head.name: values for head, values in zip(scorer.heads, outputs, strict=True)}
+    if any(head.size for head in scorer.heads):
+        others = [[text for text in (row.second, *row.candidates) if text] for row in rows]
+        flat = [Given(text) for texts in others for text in texts]
+        of_others, _ = scorer.outputs(flat, False, SERVED_TOKENS)
+        for head, values in zip(scorer.heads, of_others, strict=True):
+            if head.size:
+                rest = iter(values)
+                found[head.name] = [
+                    np.stack([own, *(next(rest) for _ in texts)])
+                    for own, texts in zip(found[head.name], others, strict=True)
+                ]
+    return found
+
+
 def _feeds(items: Sequence[Item], pad: int) -> list[dict[str, npt.NDArray[Any]]]:
     step = max(1, len(items) // SCALE_ROWS)
     return [{name: value.numpy() for name, value in collate([item], pad).items()} for item in items[::step]]
-
-
-def _temperature(logits: npt.NDArray[np.float64], targets: npt.NDArray[np.float64]) -> float:
-    """The temperature with the least cross-entropy."""
-
-    def loss(temperature: float) -> float:
-        scaled = logits / temperature
-        scaled = scaled - scaled.max(axis=1, keepdims=True)
-        return float(-(targets * (scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True)))).sum())
-
-    return _least(loss, np.geomspace(0.2, 8.0, 120))
-
-
-def _binary_temperature(logits: npt.NDArray[np.float64], targets: npt.NDArray[np.float64]) -> float:
-    """The temperature with the least binary cross-entropy."""
-
-    def loss(temperature: float) -> float:
-        chances = np.clip(sigmoid(logits / temperature), 1e-9, 1 - 1e-9)
-        return float(-(targets * np.log(chances) + (1 - targets) * np.log(1 - chances)).mean())
-
-    return _least(loss, np.geomspace(0.3, 5.0, 60))
-
-
-def _least(loss: Callable[[float], float], temperatures: npt.NDArray[np.float64]) -> float:
-    best: float = min(map(float, temperatures), key=loss)
-    return round(best, 4)
-
-
-def _f1(chosen: npt.NDArray[np.bool_], wanted: npt.NDArray[np.bool_]) -> float:
-    both = float((chosen & wanted).sum())
-    return 2 * both / max(1.0, float(chosen.sum() + wanted.sum()))
 
 
 def _facts(settings: FineTuning, parts: Parts, base: Bundle) -> dict[str, Any]:

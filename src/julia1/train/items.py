@@ -14,18 +14,20 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from julia1.bundle.heads import FeatureSpec, HeadSpec
+from julia1.bundle.heads import PAIR_KINDS, FeatureSpec, HeadSpec
 from julia1.errors import InputError
 from julia1.runtime.batches import padded_batches
-from julia1.text.states import pad_rows
+from julia1.text.states import framed, framed_pair, pad_rows
 from julia1.text.tags import Offsets, TextSpan, tags_of
 from julia1.text.tokenizer import TextTokenizer
+from julia1.train.data.pairs import Best, Match
 from julia1.train.data.rows import Answer, DataRow, Head, is_number, labels_of
 from julia1.train.data.spans import Spans
 from julia1.train.recipe import FineTuning
 
 Outputs = dict[str, list[npt.NDArray[np.float32]]]
-"""What a model gives, by head, for each item: ``[outputs]``, of a tags head ``[tokens, outputs]``."""
+"""What a model gives, by head, for each item: ``[outputs]``, of a tags head ``[tokens, outputs]``, of a head that reads
+texts apart ``[1 + others, size]``."""
 Target = npt.NDArray[np.float32] | npt.NDArray[np.int64]
 
 
@@ -39,6 +41,7 @@ class Item:
             the tag of each token without [CLS] and [SEP], int64.
         numbers, categories: features.
         text, offsets, spans: for tags: the text, the characters of each token, and the spans to find by head.
+        others: piece ids of the texts that this one is compared with, read apart: the other of a pair, or candidates.
     """
 
     ids: list[int]
@@ -48,10 +51,21 @@ class Item:
     text: str = ""
     offsets: Offsets = ()
     spans: Mapping[str, Sequence[TextSpan]] = field(default_factory=dict)
+    others: Sequence[list[int]] = ()
+
+    @property
+    def padded_tokens(self) -> int:
+        """What the item takes in a batch: its longest text, times how many there are."""
+        return max(len(self.ids), *map(len, self.others)) * (1 + len(self.others)) if self.others else len(self.ids)
 
 
-def head_specs(heads: Mapping[str, Head], rows: Sequence[DataRow]) -> list[HeadSpec]:
-    """The heads of a model for these questions; a score with few distinct values gets levels."""
+def head_specs(heads: Mapping[str, Head], rows: Sequence[DataRow], size: int = 0) -> list[HeadSpec]:
+    """The heads of a model for these questions; a score with few distinct values gets levels.
+
+    Args:
+        heads, rows: what is asked, and the training rows.
+        size: of the vector of a text, for match and rank heads that read texts apart; 0 to read a pair in one row.
+    """
     specs = []
     for head in heads.values():
         if head.kind == "yesno":
@@ -66,7 +80,7 @@ def head_specs(heads: Mapping[str, Head], rows: Sequence[DataRow]) -> list[HeadS
                 specs.append(HeadSpec(head.name, "score", levels))
         else:
             kind = "choice" if head.kind == "soft" else head.kind
-            specs.append(HeadSpec(head.name, kind, head.labels))
+            specs.append(HeadSpec(head.name, kind, head.labels, size=size if kind in PAIR_KINDS else 0))
     return specs
 
 
@@ -97,8 +111,16 @@ def make_items(
     tokenizer: TextTokenizer,
     settings: FineTuning,
     features: FeatureSpec | None = None,
+    pair: bool = False,
 ) -> list[Item]:
     """Tokenize rows and turn their answers into targets.
+
+    Args:
+        rows, specs: what to make targets of, for which heads.
+        tokenizer: of the model.
+        settings: how many tokens are read.
+        features: structured features of the model.
+        pair: read a row's second text in the same row of the encoder.
 
     Raises:
         InputError: a row has a label that its head does not know, or a feature of another type than in training.
@@ -112,7 +134,10 @@ def make_items(
     texts = [row.text for row in rows]
     pieces = tokenizer.ids_and_offsets(texts) if tagging else [(ids, []) for ids in tokenizer.ids(texts)]
     items = []
-    for row, (ids, offsets) in zip(rows, pieces, strict=True):
+    apart = any(spec.size for spec in specs)
+    seconds = tokenizer.ids([row.second for row in rows]) if pair else [[] for _ in rows]
+    others_of = [tokenizer.ids([t for t in (row.second, *row.candidates) if t]) if apart else [] for row in rows]
+    for row, (ids, offsets), second, others in zip(rows, pieces, seconds, others_of, strict=True):
         places_read = offsets[:room]
         spans = {
             spec.name: text_spans(spec, row.answers[spec.name], row.place)
@@ -128,9 +153,10 @@ def make_items(
         }
         numbers = tuple(_number(row, name) for name in features.numbers)
         categories = tuple(_category(row, name, known) for name, known in places.items())
-        framed = [tokenizer.cls, *ids[:room], tokenizer.sep]
+        frame = framed_pair(tokenizer, ids, second, settings.max_tokens) if pair else framed(tokenizer, ids, room + 2)
+        compared = [framed(tokenizer, other, room + 2)[0] for other in others]
         text = row.text if tagging else ""
-        items.append(Item(framed, targets, numbers, categories, text, places_read, spans))
+        items.append(Item(frame[0], targets, numbers, categories, text, places_read, spans, compared))
     return items
 
 
@@ -144,6 +170,10 @@ def target_of(spec: HeadSpec, answer: Answer, place: str, level_spread: float) -
     """What the head's outputs should be: fp32 ``[outputs]``."""
     if spec.kind == "value":
         return np.array([(float(answer) - spec.centre) / spec.spread], np.float32)  # type: ignore[arg-type]
+    if isinstance(answer, Match):
+        return np.array([answer.belongs], np.float32)
+    if isinstance(answer, Best):
+        return np.array([answer.number], np.float32)
     if spec.kind == "yesno":
         return np.array([not answer, bool(answer)], np.float32)
     if spec.kind == "score":
@@ -161,6 +191,16 @@ def target_of(spec: HeadSpec, answer: Answer, place: str, level_spread: float) -
     if soft and target.sum():
         target /= target.sum()
     return target
+
+
+def by_item(outputs: npt.NDArray[np.float32], items: Sequence[Item]) -> list[npt.NDArray[np.float32]]:
+    """Outputs of the rows of ``collate``, gathered by item: ``[1 + others, ...]``."""
+    found, start = [], len(items)
+    for number, item in enumerate(items):
+        end = start + len(item.others)
+        found.append(np.concatenate([outputs[number : number + 1], outputs[start:end]]))
+        start = end
+    return found
 
 
 def _label_number(spec: HeadSpec, label: str, place: str) -> int:
@@ -181,7 +221,7 @@ def bucketed(items: Sequence[Item], settings: FineTuning, rng: random.Random | N
     Rows are shuffled first and sorted within pools of many batches, so that a batch is neither always the same nor
     padded far.
     """
-    lengths = [len(item.ids) for item in items]
+    lengths = [item.padded_tokens for item in items]
     order = list(range(len(items)))
     pool = len(items)
     if rng is not None:
@@ -197,12 +237,15 @@ def bucketed(items: Sequence[Item], settings: FineTuning, rng: random.Random | N
 
 
 def collate(items: Sequence[Item], pad: int) -> dict[str, Tensor]:
-    """A padded batch, as ``FixedModel`` takes it."""
-    ids, mask = pad_rows([item.ids for item in items], pad)
+    """A padded batch, as ``FixedModel`` takes it: the texts of all items, then what they are compared with."""
+    others = [other for item in items for other in item.others]
+    ids, mask = pad_rows([*(item.ids for item in items), *others], pad)
     batch = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
     if items[0].numbers or items[0].categories:
-        batch["numbers"] = torch.tensor([item.numbers for item in items], dtype=torch.float32)
-        batch["categories"] = torch.tensor([item.categories for item in items], dtype=torch.int64)
+        numbers = [item.numbers for item in items] + [(math.nan,) * len(items[0].numbers)] * len(others)
+        categories = [item.categories for item in items] + [(0,) * len(items[0].categories)] * len(others)
+        batch["numbers"] = torch.tensor(numbers, dtype=torch.float32)
+        batch["categories"] = torch.tensor(categories, dtype=torch.int64)
     return batch
 
 

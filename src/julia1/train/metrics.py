@@ -13,6 +13,7 @@ from julia1.runtime.calibration import UNCALIBRATED
 from julia1.runtime.fixed import label_thresholds, log_softmax, sigmoid
 from julia1.text.tags import best_tags, spans_of
 from julia1.train.items import Item, Outputs
+from julia1.train.pairing import match_figures, rank_figures
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -23,6 +24,8 @@ MAIN = {
     "score": "quadratic_kappa",
     "value": "r2",
     "tags": "span_f1",
+    "match": "auc",
+    "rank": "mrr",
 }
 """The figure that a head of each kind is chosen by; larger is better."""
 
@@ -104,6 +107,10 @@ def figures_of(
         found = [outputs[head.name][i] for i in kept]
         if head.kind == "tags":
             figures[head.name] = span_figures(found, [items[i] for i in kept], head.name)
+        elif head.kind == "match":
+            figures[head.name] = match_figures(head, found, [bool(items[i].targets[head.name][0]) for i in kept])
+        elif head.kind == "rank":
+            figures[head.name] = rank_figures(head, found, [int(items[i].targets[head.name][0]) for i in kept])
         else:
             targets = np.stack([items[i].targets[head.name] for i in kept]).astype(np.float32)
             own = (calibration or {}).get(head.name, UNCALIBRATED)

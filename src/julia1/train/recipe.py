@@ -95,6 +95,8 @@ class FineTuning:
         level_spread: an ordinal target is a bell over the levels, so many levels wide; 0 for the level alone.
         feature_dropout: share of structured features that are hidden from a step.
         train_embeddings: train the word embeddings too.
+        pairing: how two texts are read: ``cross``, both in one row of the encoder, which sees more; ``towers``, each by
+            itself, so that many can be compared fast; ``auto``, towers where there are candidates to rank, else cross.
     """
 
     epochs: int = 10
@@ -117,6 +119,7 @@ class FineTuning:
     threads: int = 2
     bf16: bool = True
     train_embeddings: bool = False
+    pairing: str = "auto"
     seed: int = 1
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from julia1 import InputError
 from julia1.train.data import rows as rows_module
-from julia1.train.data.rows import Columns, read_rows, write_rows
+from julia1.train.data.files import Columns
+from julia1.train.data.rows import read_rows, write_rows
 from julia1.train.data.spans import LabelledSpan, Spans
 
 
@@ -121,6 +122,12 @@ def span(start: Any, end: Any, label: Any = "x") -> dict[str, Any]:
         ({"text": "a", "targets": {}}, "rows.jsonl:2: 'targets' is {}"),
         ({"text": "a", "answers": ["x"]}, "rows.jsonl:2: 'answers' must map questions to answers"),
         ({"text": "a", "label": "x", "augmented": "maybe"}, "rows.jsonl:2: 'augmented' is 'maybe'"),
+        ({"text": "a", "match": True}, "rows.jsonl:2: 'match' needs a second text in 'text_b'"),
+        ({"text": "a", "candidates": ["b"], "best": 0}, "rows.jsonl:2: 'candidates' is .*: give a list of 2 to 200"),
+        ({"text": "a", "candidates": ["b", " "], "best": 0}, "rows.jsonl:2: candidate 1 is empty"),
+        ({"text": "a", "candidates": ["b", "b"], "best": 0}, "rows.jsonl:2: 'candidates' has 'b' twice"),
+        ({"text": "a", "candidates": ["b", "c"], "best": 2}, "'best' is 2: give the number of a candidate, 0 to 1"),
+        ({"text": "a", "candidates": ["b", "c"], "best": True}, "'best' is True: give the number"),
         ({"text": "ab", "spans": [{"start": 0, "end": 1}]}, "rows.jsonl:2: 'spans' has the span .*: a span has start"),
         ({"text": "ab", "spans": [span(0, 3)]}, "rows.jsonl:2: 'spans' has a span from 0 to 3: the text has 2 char"),
         ({"text": "ab", "spans": [span(1, 1)]}, "'spans' has a span from 1 to 1"),

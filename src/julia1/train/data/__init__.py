@@ -7,7 +7,8 @@ from julia1.lazy import lazy_names
 if TYPE_CHECKING:
     from julia1.train.data.checks import check_data
     from julia1.train.data.cleaning import clean_text
-    from julia1.train.data.rows import Columns, DataRow, DataSet, read_rows
+    from julia1.train.data.files import Columns
+    from julia1.train.data.rows import DataRow, DataSet, read_rows
     from julia1.train.data.splitting import split_rows
 
 __all__ = ["Columns", "DataRow", "DataSet", "check_data", "clean_text", "read_rows", "split_rows"]
@@ -15,7 +16,7 @@ __all__ = ["Columns", "DataRow", "DataSet", "check_data", "clean_text", "read_ro
 __getattr__ = lazy_names(
     __name__,
     {
-        "Columns": "julia1.train.data.rows",
+        "Columns": "julia1.train.data.files",
         "DataRow": "julia1.train.data.rows",
         "DataSet": "julia1.train.data.rows",
         "check_data": "julia1.train.data.checks",

@@ -11,6 +11,7 @@ import numpy as np
 
 from julia1.errors import InputError
 from julia1.train.data.duplicates import NEAR, content_key, content_of, exact_duplicates, near_duplicates
+from julia1.train.data.pairs import Best, Match
 from julia1.train.data.rows import ORDINAL_LEVELS, Answer, DataRow, DataSet, Head, is_number, kind_of, labels_of
 from julia1.train.data.spans import Spans
 
@@ -276,10 +277,12 @@ def require_trainable(data: DataSet) -> None:
 
 def _problems(head: Head, rows: Sequence[DataRow]) -> list[str]:
     answered = [row for row in rows if head.name in row.answers]
-    if head.kind in ("score", "yesno"):
+    if head.kind in ("score", "yesno", "match"):
         if len({_plain(row.answers[head.name]) for row in answered}) == 1:
             only = answered[0].answers[head.name]
             return [f"{head.name!r}: every row has the answer {only}: there is nothing to learn"]
+        return []
+    if head.kind == "rank":
         return []
     if len(head.labels) < (1 if head.kind == "tags" else 2):
         only = head.labels[0] if head.labels else "no label"
@@ -337,7 +340,7 @@ def _plain(answer: Answer) -> str:
         return "yes" if answer else "no"
     if isinstance(answer, tuple):
         return ", ".join(sorted(answer)) or "(none)"
-    if isinstance(answer, Spans):
+    if isinstance(answer, (Spans, Match, Best)):
         return str(answer)
     if isinstance(answer, Mapping):
         return ", ".join(f"{label} {share:g}" for label, share in sorted(answer.items()))

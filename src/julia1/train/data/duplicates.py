@@ -56,9 +56,9 @@ def families(rows: Sequence[DataRow], near: float | None = NEAR) -> Families:
 
 
 def content_of(row: DataRow) -> str:
-    """What a model sees of a row: its text, and its structured features."""
+    """What a model sees of a row: its texts, and its structured features."""
     features = "".join(f" {name}={value}" for name, value in row.features.items() if value is not None)
-    return row.text + features
+    return " ".join(filter(None, (row.text, row.second, *row.candidates))) + features
 
 
 def content_key(content: str) -> str:

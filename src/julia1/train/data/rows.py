@@ -7,6 +7,8 @@ A row holds a text (``text`` or ``state``), answers, and optionally structured f
     {"text": "...", "score": 2.5}                                        a number
     {"text": "...", "targets": {"billing": 0.8, "shipping": 0.2}}        a soft label
     {"text": "...", "spans": [{"start": 6, "end": 13, "label": "what"}]} labelled parts of the text, perhaps none
+    {"text": "...", "text_b": "...", "match": true}                      whether two texts belong together
+    {"text": "...", "candidates": ["...", "..."], "best": 0}             which of some texts fits, counted from 0
     {"text": "...", "answers": {"team": "billing", "urgent": true}}      several questions
 
 Further fields that mean something: ``lang`` (a language code), ``group`` (rows with the same group stay in one split)
@@ -15,53 +17,30 @@ and ``augmented`` (true for a row that was translated or made up: it is never ev
 
 from __future__ import annotations
 
-import csv
 import difflib
-import io
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from julia1.content import checked_text, render, shown
-from julia1.errors import InputError, MissingExtraError
+from julia1.errors import InputError
+from julia1.train.data.files import Columns, read_records
+from julia1.train.data.pairs import Best, Match, read_best, read_candidates
 from julia1.train.data.spans import Spans, read_spans
-from julia1.train.sources import placed_json_lines, read_utf8
 
-Kind = Literal["choice", "labels", "yesno", "score", "soft", "tags"]
-Answer = str | bool | float | tuple[str, ...] | Mapping[str, float] | Spans
+Kind = Literal["choice", "labels", "yesno", "score", "soft", "tags", "match", "rank"]
+Answer = str | bool | float | tuple[str, ...] | Mapping[str, float] | Spans | Match | Best
 
 TEXT_FIELDS = ("text", "state")
-ANSWER_FIELDS = ("label", "labels", "score", "targets", "spans")
-LIST_SEPARATOR = "|"
-"""Between the labels of one cell in a CSV file."""
+ANSWER_FIELDS = ("label", "labels", "score", "targets", "spans", "match", "best")
 ORDINAL_LEVELS = 12
 """A score with at most so many distinct values has levels; with more it is a number."""
 MAX_LABELS = 10_000
 LARGEST = 3e38
 """What a float of 32 bits holds."""
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Which fields of a row are what.
-
-    Attributes:
-        text: the field with the text; ``text`` or ``state`` when ``None``.
-        answers: fields that hold answers; ``label``, ``labels``, ``score``, ``targets``, ``spans`` and the object
-            ``answers`` when empty.
-        features: fields with structured features: numbers, or text for a category; may be missing in a row.
-        language, group, augmented: names of these fields.
-    """
-
-    text: str | None = None
-    answers: tuple[str, ...] = ()
-    features: tuple[str, ...] = ()
-    language: str = "lang"
-    group: str = "group"
-    augmented: str = "augmented"
 
 
 @dataclass(frozen=True)
@@ -77,6 +56,8 @@ class DataRow:
         group: rows with the same group belong together, '' for a row on its own.
         augmented: made from another row.
         data: the row as it was read.
+        second: another text that the answers are about too, '' without one.
+        candidates: texts of which one fits best.
     """
 
     place: str
@@ -87,6 +68,8 @@ class DataRow:
     group: str
     augmented: bool
     data: Mapping[str, Any]
+    second: str = ""
+    candidates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,7 +108,7 @@ def read_rows(paths: Sequence[Path], columns: Columns | None = None, *, allow_em
             set without rows; named with file and line.
     """
     columns = columns or Columns()
-    records = [record for path in paths for record in _records(path, columns)]
+    records = [record for path in paths for record in read_records(path, columns)]
     tagged = _tagged(records, columns)
     rows = [_row(place, data, columns, tagged, allow_empty) for place, data in records]
     if not rows:
@@ -178,6 +161,8 @@ def kind_of(answer: Answer) -> Kind:
         return "score"
     if isinstance(answer, Spans):
         return "tags"
+    if isinstance(answer, (Match, Best)):
+        return "match" if isinstance(answer, Match) else "rank"
     return "labels" if isinstance(answer, tuple) else "soft"
 
 
@@ -205,80 +190,6 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _records(path: Path, columns: Columns) -> Iterator[tuple[str, dict[str, Any]]]:
-    """``file:line`` and the fields of each record."""
-    if not path.is_file():
-        raise InputError(f"there is no data file {path}")
-    kind = path.suffix.lower()
-    if kind in (".jsonl", ".ndjson", ".json"):
-        yield from placed_json_lines(path)
-    elif kind in (".csv", ".tsv"):
-        yield from _csv_records(path, columns, "\t" if kind == ".tsv" else ",")
-    elif kind == ".parquet":
-        yield from _parquet_records(path)
-    else:
-        raise InputError(f"{path}: a data file ends in .jsonl, .csv, .tsv or .parquet, not {kind or 'nothing'!r}")
-
-
-def _csv_records(path: Path, columns: Columns, delimiter: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    reader = csv.DictReader(io.StringIO(read_utf8(path), newline=""), delimiter=delimiter, strict=True)
-    start = 2
-    records: list[tuple[str, dict[str, str]]] = []
-    try:
-        for record in reader:
-            place, start = f"{path}:{start}", reader.line_num + 1
-            if None in record or None in record.values():
-                raise InputError(f"{place}: the row has another number of cells than the header")
-            records.append((place, record))
-    except csv.Error as error:
-        raise InputError(f"{path}:{reader.line_num}: not CSV: {error}") from None
-    readers = {name: _cell_reader(name, [row[name] for _, row in records], columns) for name in reader.fieldnames or ()}
-    for place, cells in records:
-        values = {name: readers[name](cell) for name, cell in cells.items()}
-        yield place, {name: value for name, value in values.items() if value is not None}
-
-
-def _cell_reader(name: str, cells: Sequence[str], columns: Columns) -> Callable[[str], Any]:
-    """What the cells of a CSV column mean. Empty ones are missing (in ``labels``: no label).
-
-    ``labels``, and a column named as an answer that has a ``|`` somewhere, hold lists. ``score``, and a column named as
-    an answer or a feature whose cells are all numbers, hold numbers.
-    """
-    filled = [cell for cell in cells if cell.strip()]
-    if name == columns.augmented:
-        words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-        return lambda cell: words.get(cell.strip().lower(), cell) if cell.strip() else None
-    if name == "labels" or (name in columns.answers and any(LIST_SEPARATOR in cell for cell in filled)):
-        missing: list[str] | None = [] if name == "labels" else None
-        return lambda cell: [part.strip() for part in cell.split(LIST_SEPARATOR)] if cell.strip() else missing
-    numeric = name == "score" or name in columns.features or name in columns.answers
-    if numeric and filled and all(_parses(cell) for cell in filled):
-        return lambda cell: float(cell) if cell.strip() else None
-    return lambda cell: cell if cell.strip() else None
-
-
-def _parses(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ModuleNotFoundError:
-        raise MissingExtraError("pyarrow", "train") from None
-    try:
-        table = pyarrow.parquet.read_table(path)
-    except (OSError, pyarrow.ArrowException) as error:
-        raise InputError(f"{path} is not a Parquet file: {error}") from None
-    for number, record in enumerate(table.to_pylist(), start=1):
-        yield f"{path}:{number}", {name: value for name, value in record.items() if value is not None}
-
-
 def _tagged(records: Sequence[tuple[str, dict[str, Any]]], columns: Columns) -> set[str]:
     """Questions answered with spans: ``spans``, and those where some list holds objects; an empty list does not say."""
     found = {"spans"}
@@ -297,10 +208,19 @@ def _row(place: str, data: dict[str, Any], columns: Columns, tagged: Collection[
     text = render(data[_text_field(place, data, columns)], f"{place}: the text")
     if not text.strip() and not allow_empty and not columns.features:
         raise InputError(f"{place}: the text is empty")
+    second = data.get(columns.second)
+    second = "" if second is None else render(second, f"{place}: {columns.second!r}")
+    candidates = read_candidates(place, data.get("candidates"))
     answers: dict[str, Answer] = {}
     for name, value in _answer_fields(place, data, columns).items():
         if name in tagged and isinstance(value, (list, tuple)):
             answers[name] = read_spans(f"{place}: {name!r}", text, value, _label)
+        elif name == "match" and isinstance(value, bool):
+            if not second:
+                raise InputError(f"{place}: 'match' needs a second text in {columns.second!r}")
+            answers[name] = Match(value)
+        elif name == "best" and candidates:
+            answers[name] = read_best(f"{place}: {name!r}", value, len(candidates))
         else:
             answers[name] = _answer(place, name, value)
     augmented = data.get(columns.augmented, False)
@@ -316,6 +236,8 @@ def _row(place: str, data: dict[str, Any], columns: Columns, tagged: Collection[
         group="" if group is None else f"{data.get('subset', '')}/{group}",
         augmented=augmented,
         data=data,
+        second=second,
+        candidates=candidates,
     )
 
 

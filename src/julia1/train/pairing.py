@@ -1,0 +1,82 @@
+"""Heads over two or more texts: how they are read, what their scores are, and how good they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from julia1.bundle.heads import HeadSpec
+from julia1.errors import InputError
+from julia1.model.fixed_model import FixedModel, VectorHead
+from julia1.runtime.fixed import likeness
+from julia1.train.data.rows import DataRow, kind_of
+from julia1.train.recipe import FineTuning
+
+PAIRINGS = ("auto", "cross", "towers")
+FloatArray = npt.NDArray[np.float32]
+
+
+def reads_pairs(rows: Sequence[DataRow], settings: FineTuning) -> bool:
+    """Whether both texts of a row go into one row of the encoder.
+
+    Raises:
+        InputError: an unknown pairing, texts that only some rows have, or questions that this pairing cannot answer.
+    """
+    if settings.pairing not in PAIRINGS:
+        raise InputError(f"pairing is {settings.pairing!r}: one of {', '.join(PAIRINGS)}")
+    places = {kind_of(answer): row.place for row in rows for answer in row.answers.values()}
+    second = [bool(row.second) for row in rows]
+    pair = any(second) and settings.pairing != "towers" and not (settings.pairing == "auto" and "rank" in places)
+    if pair and "rank" in places:
+        raise InputError(f"{places['rank']}: candidates are read apart: use the pairing towers")
+    if pair and "tags" in places:
+        raise InputError(f"{places['tags']}: spans are tagged in one text, not in a pair: leave the second text out")
+    if any(second) and not all(second) and (pair or "match" in places):
+        place = rows[second.index(False)].place
+        raise InputError(f"{place}: the row has no second text, others have: give every row one, or none")
+    return pair
+
+
+def fitted_scales(model: FixedModel) -> list[HeadSpec]:
+    """The heads of a model; those that compare vectors have the scale and centre that training found."""
+    return [
+        replace(spec, centre=float(head.centre.detach()), spread=float(head.log_scale.detach().exp()))
+        if isinstance(head, VectorHead)
+        else spec
+        for spec, head in zip(model.specs, model.heads, strict=True)
+    ]
+
+
+def pair_scores(head: HeadSpec, outputs: FloatArray) -> npt.NDArray[np.float64]:
+    """Logit of each pair, float64 ``[pairs]``, from one item's outputs."""
+    if not head.size:
+        return outputs.astype(np.float64)
+    return likeness(head, outputs[0], outputs[1:])
+
+
+def match_figures(head: HeadSpec, outputs: Sequence[FloatArray], targets: Sequence[bool]) -> dict[str, float]:
+    """Area under the ROC curve, and F1 and accuracy of a probability over one half."""
+    from sklearn.metrics import f1_score, roc_auc_score
+
+    scores = np.array([pair_scores(head, values)[0] for values in outputs])
+    right = np.array(targets)
+    found = scores > 0
+    return {
+        "auc": float(roc_auc_score(right, scores)) if 0 < right.sum() < len(right) else 0.5,
+        "f1": float(f1_score(right, found, zero_division=0)),
+        "accuracy": float((found == right).mean()),
+    }
+
+
+def rank_figures(head: HeadSpec, outputs: Sequence[FloatArray], best: Sequence[int]) -> dict[str, float]:
+    """Mean reciprocal rank of the best candidate, and how often it is among the first 1, 3 and 5."""
+    places = []
+    for values, number in zip(outputs, best, strict=True):
+        scores = pair_scores(head, values)
+        # of equal ones the best counts as the last: a constant score must not look good
+        places.append(int((scores >= scores[number]).sum()))
+    found = np.array(places)
+    return {"mrr": float((1 / found).mean()), **{f"recall@{k}": float((found <= k).mean()) for k in (1, 3, 5)}}
