@@ -42,6 +42,7 @@ from julia1.train.items import Item, head_specs, make_items
 from julia1.train.metrics import MAIN, figures_of
 from julia1.train.recipe import FineTuning
 from julia1.train.sources import read_set
+from julia1.train.start import Start, start_from_bundle
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Problem:
     """Rows of one task, ready for every contender."""
 
     spec: HeadSpec
-    base: Bundle
+    start: Start
     tokenizer: TextTokenizer
     settings: FineTuning
     train: list[DataRow]
@@ -109,10 +110,10 @@ def main() -> None:
         "frozen": frozen,
         "[CLS]": cls_linear,
     }
-    base = Bundle.open(bundle_path(args))
+    start = start_from_bundle(Bundle.open(bundle_path(args)))
     table, records = [], []
     for name in args.tasks:
-        problem = load_task(TASKS[name], args, base)
+        problem = load_task(TASKS[name], args, start)
         cells = []
         for contender in args.contenders:
             began = time.monotonic()
@@ -152,7 +153,7 @@ def arguments() -> Namespace:
     return made.parse_args()
 
 
-def load_task(task: Task, args: Namespace, base: Bundle) -> Problem:
+def load_task(task: Task, args: Namespace, start: Start) -> Problem:
     """Read a set, cut validation rows where it has none."""
     folder = args.data / task.set
     parts = {
@@ -167,8 +168,8 @@ def load_task(task: Task, args: Namespace, base: Bundle) -> Problem:
     train = sample(train, args.rows)
     (spec,) = head_specs(find_heads([*train, *parts["val"], *parts["test"]]), train)
     settings = replace(FineTuning(), epochs=task.epochs, max_tokens=task.max_tokens, seed=SEED)
-    tokenizer = TextTokenizer.from_file(base.path(base.manifest.tokenizer))
-    return Problem(spec, base, tokenizer, settings, train, parts["val"], parts["test"])
+    tokenizer = TextTokenizer.from_file(start.tokenizer_file)
+    return Problem(spec, start, tokenizer, settings, train, parts["val"], parts["test"])
 
 
 def rows_of(folder: Path, split: str) -> list[DataRow]:
@@ -191,14 +192,14 @@ def few(rows: Sequence[DataRow], number: int) -> list[DataRow]:
 
 def julia1_default(problem: Problem) -> Predict:
     """``julia1 train`` without its export."""
-    model = new_fixed_model(problem.base, [problem.spec], FeatureSpec(), problem.tokenizer, problem.settings)
+    model = new_fixed_model(problem.start, [problem.spec], FeatureSpec(), problem.tokenizer, problem.settings)
     return fine_tuned(problem, model, problem.settings)
 
 
 def cls_linear(problem: Problem) -> Predict:
     """[CLS] and one linear layer, one rate for all, as most tutorials have it."""
     torch.manual_seed(SEED)
-    start = new_fixed_model(problem.base, [problem.spec], FeatureSpec(), problem.tokenizer, problem.settings)
+    start = new_fixed_model(problem.start, [problem.spec], FeatureSpec(), problem.tokenizer, problem.settings)
     model = FixedModel(start.encoder, [problem.spec], pooling="cls", dropout=0.1)
     head: Any = model.heads[0]
     head.hidden = torch.nn.Identity()
@@ -249,7 +250,7 @@ def tfidf(problem: Problem) -> Predict:
 
 def frozen(problem: Problem) -> Predict:
     """Mean vectors of the encoder as it comes."""
-    encoder = new_fixed_model(problem.base, [problem.spec], FeatureSpec(), problem.tokenizer, problem.settings).encoder
+    encoder = new_fixed_model(problem.start, [problem.spec], FeatureSpec(), problem.tokenizer, problem.settings).encoder
     return linear(
         problem,
         lambda rows: (

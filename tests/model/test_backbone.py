@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from julia1 import InputError  # noqa: E402
 from julia1.model import load_encoder, new_encoder  # noqa: E402
-from julia1.model.backbone import config_dictionary  # noqa: E402
+from julia1.model.backbone import backbone_config, config_dictionary  # noqa: E402
 
 CONFIG = {
     "model_type": "bert",
@@ -86,3 +86,34 @@ def test_a_config_makes_the_same_encoder_again(folder: Path) -> None:
     encoder = load_encoder(folder, layers=2, keep_pieces=[0, 1, 2])
     again: Any = new_encoder(config_dictionary(encoder))
     assert {n: v.shape for n, v in again.state_dict().items()} == {n: v.shape for n, v in encoder.state_dict().items()}
+
+
+FAMILY: dict[str, dict[str, Any]] = {
+    "xlm-roberta": {"max_position_embeddings": 20, "pad_token_id": 1, "type_vocab_size": 1},
+    "roberta": {"max_position_embeddings": 20, "pad_token_id": 1, "type_vocab_size": 1},
+    "camembert": {"max_position_embeddings": 20, "pad_token_id": 1, "type_vocab_size": 1},
+    "distilbert": {"dim": 8, "n_layers": 2, "n_heads": 2, "hidden_dim": 12, "max_position_embeddings": 16},
+}
+
+
+@pytest.mark.parametrize("kind", FAMILY)
+def test_encoders_of_the_family_become_bert_and_stay_the_same(kind: str, tmp_path: Path) -> None:
+    from transformers import AutoConfig, AutoModel
+
+    common = {key: value for key, value in CONFIG.items() if key not in ("model_type", "max_position_embeddings")}
+    given = {"vocab_size": 30} if kind == "distilbert" else {**common, "num_hidden_layers": 2}
+    torch.manual_seed(3)
+    original: Any = AutoModel.from_config(AutoConfig.for_model(kind, **{**given, **FAMILY[kind]})).eval()
+    original.save_pretrained(tmp_path)
+    encoder: Any = load_encoder(tmp_path)
+    assert encoder.config.model_type == "bert"
+    assert encoder.config.max_position_embeddings == FAMILY[kind]["max_position_embeddings"] - (
+        0 if kind == "distilbert" else 2
+    )
+    for ids in ([5], [5, 9, 7, 20], list(range(2, 18))):
+        with torch.inference_mode():
+            mask = torch.ones(1, len(ids), dtype=torch.int64)
+            expected = original(input_ids=torch.tensor([ids]), attention_mask=mask).last_hidden_state
+        assert torch.allclose(hidden(encoder, ids), expected, atol=1e-6)
+    assert backbone_config(tmp_path)["max_position_embeddings"] == encoder.config.max_position_embeddings
+    assert backbone_config(tmp_path)["hidden_size"] == 8

@@ -40,6 +40,7 @@ from julia1.train.data.rows import read_rows  # noqa: E402
 from julia1.train.fit import Fitted, Parts, fit, make_parts  # noqa: E402
 from julia1.train.metrics import head_figures  # noqa: E402
 from julia1.train.recipe import FineTuning  # noqa: E402
+from julia1.train.start import start_from_bundle  # noqa: E402
 
 WORDS = ["order", "late", "hotel", "city", "team", "good", "great", "please", "today", "want"]
 SETTINGS = FineTuning(
@@ -94,7 +95,14 @@ def data_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def fitted(data_file: Path, tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Fitted:
     parts = make_parts(read_rows([data_file], Columns(features=("age",))), None, None, 1)
-    return fit(parts, Bundle.open(tiny_bundle), tmp_path_factory.mktemp("run"), SETTINGS, name="tickets", version="1")
+    return fit(
+        parts,
+        start_from_bundle(Bundle.open(tiny_bundle)),
+        tmp_path_factory.mktemp("run"),
+        SETTINGS,
+        name="tickets",
+        version="1",
+    )
 
 
 @pytest.fixture(scope="module", params=["fp32", "int8"])
@@ -165,14 +173,21 @@ def test_the_bundle_says_what_it_is(fitted: Fitted) -> None:
 def test_a_second_call_takes_the_finished_run_up(fitted: Fitted, data_file: Path, tiny_bundle: Path) -> None:
     weights = (fitted.bundle.folder / "weights.safetensors").read_bytes()
     parts = make_parts(read_rows([data_file], Columns(features=("age",))), None, None, 1)
-    again = fit(parts, Bundle.open(tiny_bundle), fitted.bundle.folder.parent, SETTINGS, name="tickets", version="1")
+    again = fit(
+        parts,
+        start_from_bundle(Bundle.open(tiny_bundle)),
+        fitted.bundle.folder.parent,
+        SETTINGS,
+        name="tickets",
+        version="1",
+    )
     assert (again.bundle.folder / "weights.safetensors").read_bytes() == weights
 
 
 def test_a_trained_bundle_can_be_trained_further(fitted: Fitted, data_file: Path, tmp_path: Path) -> None:
     parts = make_parts(read_rows([data_file]), None, None, 1)
     settings = FineTuning(epochs=1, threads=1, bf16=False, max_tokens=32)
-    again = fit(parts, fitted.bundle, tmp_path, settings, name="more", version="2")
+    again = fit(parts, start_from_bundle(fitted.bundle), tmp_path, settings, name="more", version="2")
     assert again.bundle.manifest.provenance["base_model"] == "tickets 1"
 
 
@@ -294,7 +309,9 @@ def test_features_keep_their_order_whatever_they_are_called(tiny_bundle: Path, t
         max_tokens=32,
     )
     parts = few_parts(tmp_path / "rows.jsonl", names)
-    fitted = fit(parts, Bundle.open(tiny_bundle), tmp_path / "run", settings, name="prices", version="1")
+    fitted = fit(
+        parts, start_from_bundle(Bundle.open(tiny_bundle)), tmp_path / "run", settings, name="prices", version="1"
+    )
     assert list(fitted.bundle.manifest.features.numbers) == ["price", "age"]
     assert list(fitted.bundle.manifest.features.categories) == ["zone", "brand"]
     assert fitted.test["label"]["accuracy"] > 0.85
@@ -310,17 +327,24 @@ def test_features_keep_their_order_whatever_they_are_called(tiny_bundle: Path, t
 def test_a_run_of_other_settings_is_not_taken_up(
     data_file: Path, tiny_bundle: Path, tmp_path: Path, change: dict[str, Any]
 ) -> None:
-    fit(few_parts(data_file), Bundle.open(tiny_bundle), tmp_path, QUICK, name="a", version="1")
+    fit(few_parts(data_file), start_from_bundle(Bundle.open(tiny_bundle)), tmp_path, QUICK, name="a", version="1")
     with pytest.raises(InputError, match="holds a run with other rows, heads, settings"):
-        fit(few_parts(data_file), Bundle.open(tiny_bundle), tmp_path, replace(QUICK, **change), name="a", version="1")
+        fit(
+            few_parts(data_file),
+            start_from_bundle(Bundle.open(tiny_bundle)),
+            tmp_path,
+            replace(QUICK, **change),
+            name="a",
+            version="1",
+        )
 
 
 def test_a_run_of_other_rows_is_not_taken_up(data_file: Path, tiny_bundle: Path, tmp_path: Path) -> None:
-    fit(few_parts(data_file), Bundle.open(tiny_bundle), tmp_path, QUICK, name="a", version="1")
+    fit(few_parts(data_file), start_from_bundle(Bundle.open(tiny_bundle)), tmp_path, QUICK, name="a", version="1")
     parts = few_parts(data_file)
     other = Parts(parts.train[:-1], parts.validation, parts.test)
     with pytest.raises(InputError, match="holds a run with other rows"):
-        fit(other, Bundle.open(tiny_bundle), tmp_path, QUICK, name="a", version="1")
+        fit(other, start_from_bundle(Bundle.open(tiny_bundle)), tmp_path, QUICK, name="a", version="1")
 
 
 @pytest.mark.parametrize(
@@ -336,7 +360,14 @@ def test_what_could_not_be_written_is_refused_before_training(
     data_file: Path, tiny_bundle: Path, tmp_path: Path, settings: FineTuning, name: str, message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        fit(few_parts(data_file), Bundle.open(tiny_bundle), tmp_path / "run", settings, name=name, version="1")
+        fit(
+            few_parts(data_file),
+            start_from_bundle(Bundle.open(tiny_bundle)),
+            tmp_path / "run",
+            settings,
+            name=name,
+            version="1",
+        )
     assert not (tmp_path / "run").exists()
 
 

@@ -21,6 +21,7 @@ from julia1.train.data.rows import read_rows  # noqa: E402
 from julia1.train.fit import Fitted, fit, make_parts  # noqa: E402
 from julia1.train.pairing import match_figures, rank_figures, reads_pairs  # noqa: E402
 from julia1.train.recipe import FineTuning  # noqa: E402
+from julia1.train.start import start_from_bundle  # noqa: E402
 
 TOPICS = ("food", "music", "hotel", "city")
 WORDS = ("order", "late", "team", "good", "great", "please", "today", "want")
@@ -75,7 +76,7 @@ def trained(rows: list[dict[str, Any]], folder: Path, base: Path, settings: Fine
     path = folder / "rows.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     parts = make_parts(read_rows([path]), None, None, 1)
-    return fit(parts, Bundle.open(base), folder / "run", settings, name="pairs", version="1")
+    return fit(parts, start_from_bundle(Bundle.open(base)), folder / "run", settings, name="pairs", version="1")
 
 
 @pytest.fixture(scope="module", params=["cross", "towers"])

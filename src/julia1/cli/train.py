@@ -41,7 +41,10 @@ def add_to(commands: Commands) -> None:
     rows.add_argument("--validation", metavar="FILE", type=Path, help="to stop and calibrate by (default: a tenth)")
     rows.add_argument("--test", metavar="FILE", type=Path, help="to measure once at the end (default: a tenth)")
     rows.add_argument(
-        "--base", metavar="BUNDLE", type=Path, help="whose encoder to start from (default: the bundled model)"
+        "--base",
+        metavar="MODEL",
+        help="whose encoder to start from: a bundle, a Hugging Face folder, or owner/model on the hub (default: the "
+        "bundled model)",
     )
     rows.add_argument("--name", metavar="NAME", help="of the bundle (default: that of the output folder)")
     rows.add_argument("--text", metavar="FIELD", help="field with the text (default: text or state)")
@@ -75,7 +78,6 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
     for flag in ("data", "backbone", "steps"):
         if getattr(arguments, flag) is not None:
             raise InputError(f"--{flag} is for a recipe, and {arguments.sources[0]} is none: a recipe ends in .yaml")
-    from julia1.bundle import Bundle
     from julia1.runtime.cpu import probe
     from julia1.train.data.files import Columns
     from julia1.train.data.rows import read_rows
@@ -85,11 +87,12 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
     others = [
         read_rows([path], chosen) if path is not None else None for path in (arguments.validation, arguments.test)
     ]
-    base = Bundle.open(arguments.base or settings.model_path())
     with Extra():
         from julia1.train.fit import fit, make_parts
         from julia1.train.recipe import FineTuning
+        from julia1.train.start import find_start
 
+        start = find_start(arguments.base or settings.model_path())
         given = {
             "epochs": arguments.epochs,
             "max_tokens": arguments.max_tokens,
@@ -102,7 +105,7 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
         tuning = replace(tuning, **{name: value for name, value in given.items() if value is not None})
         parts = make_parts(data, others[0], others[1], tuning.seed)
         name = arguments.name or arguments.output.resolve().name
-        fitted = fit(parts, base, arguments.output, tuning, name=name, version=version, report=_report_epoch)
+        fitted = fit(parts, start, arguments.output, tuning, name=name, version=version, report=_report_epoch)
     if arguments.json:
         found = {"validation": fitted.validation, "test": fitted.test, "parity": fitted.parity.largest}
         print_json({"bundle": str(fitted.bundle.folder), **found})

@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 from julia1.errors import InputError
+from julia1.model.bert_family import as_bert, bert_config
 
 
 def load_encoder(folder: Path, layers: int | None = None, keep_pieces: list[int] | None = None) -> nn.Module:
-    """Load an encoder for the options encoding.
+    """Load an encoder; one of BERT's family (RoBERTa, XLM-R, CamemBERT, DistilBERT) comes as a ``BertModel``.
 
     Attention is computed with plain matrix products: with head widths of 32 they train 1.3x faster on a CPU than the
     fused kernel, whose backward pass is slow there (``benchmarks/attention.py``).
@@ -39,6 +40,7 @@ def load_encoder(folder: Path, layers: int | None = None, keep_pieces: list[int]
     )
     if getattr(model, "pooler", None) is not None:
         model.pooler = None
+    model = as_bert(model)
     if keep_pieces is not None:
         rows = model.get_input_embeddings().weight.detach()[torch.tensor(keep_pieces)].clone()
         model.set_input_embeddings(nn.Embedding(rows.shape[0], rows.shape[1], _weight=rows))
@@ -49,14 +51,14 @@ def load_encoder(folder: Path, layers: int | None = None, keep_pieces: list[int]
 
 
 def backbone_config(folder: Path) -> dict[str, Any]:
-    """The config of a Hugging Face model folder; raises ``InputError`` when there is none."""
+    """The config of a Hugging Face model folder, as ``load_encoder`` makes it; ``InputError`` when there is none."""
     try:
         config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except OSError:
         raise InputError(f"{folder} is not a Hugging Face model folder: it has no config.json") from None
     except ValueError as error:
         raise InputError(f"{folder / 'config.json'} is not JSON: {error}") from None
-    return config
+    return bert_config(config)
 
 
 def new_encoder(config: dict[str, Any]) -> nn.Module:

@@ -20,8 +20,7 @@ from julia1.errors import BundleError, InputError, VerificationError
 from julia1.export import SharedWeights, fixed_graph, input_ranges, require_known
 from julia1.export.parity import Parity, require_parity
 from julia1.model.fixed_model import FixedModel
-from julia1.model.option_model import OptionModel
-from julia1.model.weights import load_fixed, load_weights, read_weights, round_weights, save_weights
+from julia1.model.weights import load_fixed, round_weights, save_weights
 from julia1.runtime.cpu import probe
 from julia1.runtime.engines import open_engine
 from julia1.runtime.fixed import FixedScorer, Given
@@ -37,6 +36,7 @@ from julia1.train.metrics import MAIN, figures_of
 from julia1.train.pairing import fitted_scales, reads_pairs
 from julia1.train.recipe import FineTuning
 from julia1.train.release import INT8_NEEDS, WEIGHT_FILE, measured_variant
+from julia1.train.start import Start
 
 SERVED_TOKENS = 4096
 """Padded tokens of a batch when the exported model is measured."""
@@ -112,7 +112,7 @@ def make_parts(data: DataSet, validation: DataSet | None, test: DataSet | None, 
 
 def fit(
     parts: Parts,
-    base: Bundle,
+    start: Start,
     output: Path,
     settings: FineTuning,
     *,
@@ -124,18 +124,16 @@ def fit(
 
     Args:
         parts: rows.
-        base: a bundle with a checkpoint, whose encoder and tokenizer training starts from.
+        start: the encoder and tokenizer that training starts from.
         output: where checkpoints, log and bundle go.
         settings: hyper-parameters.
         name, version: of the bundle.
         report: called with a record after every epoch.
     """
-    check_before_training(parts, base, output, settings, name, version)
-    tokenizer_file = base.path(base.manifest.tokenizer)
-    tokenizer = TextTokenizer.from_file(tokenizer_file)
+    check_before_training(parts, start, output, settings, name, version)
+    tokenizer = TextTokenizer.from_file(start.tokenizer_file)
     pair = reads_pairs(parts.train, settings)
-    width = int(read_weights(_checkpoint(base)).encoder_config["hidden_size"])
-    specs = head_specs(find_heads(parts.train), parts.train, 0 if pair else width)
+    specs = head_specs(find_heads(parts.train), parts.train, 0 if pair else int(start.config["hidden_size"]))
     features = feature_spec(parts.train)
     # of the test rows too: a bad row is told now, not after hours
     items, validation, test_items = (
@@ -143,7 +141,7 @@ def fit(
         for rows in (parts.train, parts.validation, parts.test)
     )
     torch.manual_seed(settings.seed)
-    model = new_fixed_model(base, specs, features, tokenizer, settings)
+    model = new_fixed_model(start, specs, features, tokenizer, settings)
 
     def metric(current: FixedModel, rows: Sequence[Item]) -> dict[str, float]:
         found = figures_of(specs, outputs_of(current, rows, tokenizer.pad, settings), rows)
@@ -155,7 +153,7 @@ def fit(
     exact = replace(settings, bf16=False)
     found = outputs_of(model, validation, tokenizer.pad, exact)
     final, calibration = calibrate_heads(fitted_scales(model), found, validation)
-    facts = _facts(settings, parts, base)
+    facts = _facts(settings, parts, start)
     figures = figures_of(final, found, validation, calibration)
     facts["figures"] = {"Validation rows": _table(figures)}
     encoding = EncodingSettings("pair" if pair else "fixed", settings.max_tokens)
@@ -172,7 +170,7 @@ def fit(
             version=version,
             kind="fixed",
             encoding=encoding,
-            tokenizer=writer.add(tokenizer_file, "tokenizer.json"),
+            tokenizer=writer.add(start.tokenizer_file, "tokenizer.json"),
             calibration=calibration,
             variants=(),
             checkpoint=(weights,),
@@ -201,7 +199,7 @@ def fit(
 
 
 def check_before_training(
-    parts: Parts, base: Bundle, output: Path, settings: FineTuning, name: str, version: str
+    parts: Parts, start: Start, output: Path, settings: FineTuning, name: str, version: str
 ) -> None:
     """Raise now for what would otherwise be refused after the training.
 
@@ -212,9 +210,8 @@ def check_before_training(
     """
     if not parts.validation:
         raise InputError("there are no validation rows: training would not know when to stop")
-    config = read_weights(_checkpoint(base)).encoder_config
-    require_known(config)
-    most = int(config["max_position_embeddings"])
+    require_known(start.config)
+    most = int(start.config["max_position_embeddings"])
     if not 3 <= settings.max_tokens <= most:
         raise InputError(f"max_tokens is {settings.max_tokens}: this encoder reads 3 to {most}")
     entry = FileEntry("x", "0" * 64, 1)
@@ -229,21 +226,11 @@ def check_before_training(
         raise InputError(f"{target} is there already and is no bundle: move it away, or name another folder")
 
 
-def _checkpoint(base: Bundle) -> Path:
-    """The weight file that training starts from."""
-    for entry in base.manifest.checkpoint or ():
-        if entry.path.endswith(".safetensors"):
-            return base.path(entry)
-    raise InputError(f"{base.source} cannot be trained further: it has no checkpoint")
-
-
 def new_fixed_model(
-    base: Bundle, specs: Sequence[HeadSpec], features: FeatureSpec, tokenizer: TextTokenizer, settings: FineTuning
+    start: Start, specs: Sequence[HeadSpec], features: FeatureSpec, tokenizer: TextTokenizer, settings: FineTuning
 ) -> FixedModel:
-    """A model with a bundle's encoder and new heads, whose label vectors are the encoder's reading of the names."""
-    read = load_weights if base.manifest.kind == "open" else load_fixed
-    source: OptionModel | FixedModel = read(_checkpoint(base))
-    encoder = source.encoder
+    """A model with a known encoder and new heads, whose label vectors are the encoder's reading of the names."""
+    encoder = start.load()
     vectors = {
         spec.name: text_vectors(encoder, tokenizer, spec.labels) for spec in specs if spec.kind in ("choice", "labels")
     }
@@ -308,9 +295,9 @@ def _feeds(items: Sequence[Item], pad: int) -> list[dict[str, npt.NDArray[Any]]]
     return [{name: value.numpy() for name, value in collate([item], pad).items()} for item in items[::step]]
 
 
-def _facts(settings: FineTuning, parts: Parts, base: Bundle) -> dict[str, Any]:
+def _facts(settings: FineTuning, parts: Parts, start: Start) -> dict[str, Any]:
     return {
-        "base_model": f"{base.manifest.name} {base.manifest.version}",
+        "base_model": start.name,
         "rows": {
             "train": len(parts.train),
             "validation": len(parts.validation),

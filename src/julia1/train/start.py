@@ -1,0 +1,104 @@
+"""Where training on own rows starts: the encoder of a bundle, of a Hugging Face folder, or of a model on the hub."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from julia1.bundle import Bundle
+from julia1.errors import InputError
+from julia1.model.backbone import backbone_config, load_encoder
+from julia1.model.weights import load_fixed, load_weights, read_weights
+
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_FILES = ["config.json", "tokenizer.json", "*.safetensors", "*.safetensors.index.json"]
+_OLD_FILES = ["pytorch_model*.bin", "pytorch_model.bin.index.json"]
+
+
+@dataclass(frozen=True)
+class Start:
+    """An encoder to be loaded, and its tokenizer.
+
+    Attributes:
+        name: what a card calls it.
+        tokenizer_file: its ``tokenizer.json``.
+        config: its Hugging Face config, as ``load`` makes it.
+        load: makes the encoder, in fp32.
+    """
+
+    name: str
+    tokenizer_file: Path
+    config: dict[str, Any]
+    load: Callable[[], nn.Module]
+
+
+def find_start(place: str | Path) -> Start:
+    """A bundle (folder or zip), a Hugging Face model folder, or ``owner/model`` on the hub, looked for in this order.
+
+    A place that exists is never looked for on the hub. The hub is reached as Hugging Face's library does: HF_HOME,
+    HF_HUB_OFFLINE, HF_TOKEN and HF_ENDPOINT are followed, and what is in the cache is not fetched again.
+
+    Raises:
+        InputError: nothing is there, the hub does not give it, or the folder has no tokenizer.
+        BundleError: a bundle that cannot be read.
+    """
+    path = Path(place)
+    if path.is_dir() and (path / "config.json").is_file():
+        return start_from_folder(path, path.resolve().name)
+    if path.exists() or not _HUB_ID.fullmatch(str(place)):
+        return start_from_bundle(Bundle.open(path))
+    return start_from_folder(fetched(str(place)), str(place))
+
+
+def start_from_bundle(bundle: Bundle) -> Start:
+    """The encoder of a bundle with a checkpoint."""
+    for entry in bundle.manifest.checkpoint or ():
+        if entry.path.endswith(".safetensors"):
+            weights = bundle.path(entry)
+            break
+    else:
+        raise InputError(f"{bundle.source} cannot be trained further: it has no checkpoint")
+
+    def load() -> nn.Module:
+        return load_weights(weights).encoder if bundle.manifest.kind == "open" else load_fixed(weights).encoder
+
+    name = f"{bundle.manifest.name} {bundle.manifest.version}"
+    return Start(name, bundle.path(bundle.manifest.tokenizer), read_weights(weights).encoder_config, load)
+
+
+def start_from_folder(folder: Path, name: str) -> Start:
+    """The encoder of a Hugging Face model folder; nothing is fetched."""
+    config = backbone_config(folder)
+    tokenizer = folder / "tokenizer.json"
+    if not tokenizer.is_file():
+        raise InputError(
+            f"{folder} has no tokenizer.json: write it with AutoTokenizer.from_pretrained(...).save_pretrained(...) of "
+            "transformers"
+        )
+    return Start(name, tokenizer, config, lambda: load_encoder(folder))
+
+
+def fetched(name: str) -> Path:
+    """The folder of a hub model's files; raises ``InputError`` when the hub or the cache does not have it."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        folder = Path(snapshot_download(name, allow_patterns=_FILES))
+        if not any(folder.glob("*.safetensors")):
+            folder = Path(snapshot_download(name, allow_patterns=[*_FILES, *_OLD_FILES]))
+    except LocalEntryNotFoundError:
+        raise InputError(
+            f"{name} is no folder, and the hub cannot be reached to fetch it (it is not in the cache): name a local "
+            "folder, or take HF_HUB_OFFLINE away"
+        ) from None
+    except HfHubHTTPError as error:
+        raise InputError(f"{name} is no folder, and the hub does not give it: {str(error).splitlines()[0]}") from None
+    except OSError as error:
+        raise InputError(f"cannot fetch {name}: {error}") from None
+    return folder
