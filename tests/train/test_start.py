@@ -171,3 +171,76 @@ def test_a_folder_without_tokenizer_is_named(folder: Path, tmp_path: Path) -> No
 def test_what_is_neither_folder_nor_bundle_nor_hub_id_is_named(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="nowhere"):
         find_start(tmp_path / "nowhere" / "at" / "all")
+
+
+BACKBONES: dict[str, dict[str, Any]] = {
+    "modernbert": {
+        "intermediate_size": 48,
+        "global_attn_every_n_layers": 2,
+        "local_attention": 8,
+        "pad_token_id": 0,
+        "cls_token_id": 1,
+        "sep_token_id": 2,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    },
+    "xlm-roberta": {"intermediate_size": 48, "pad_token_id": 1},
+    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48},
+}
+
+
+@pytest.mark.parametrize("kind", BACKBONES)
+def test_any_known_encoder_is_trained_and_served(kind: str, tokenizer_file: Path, tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    pytest.importorskip("datasketch")
+    from transformers import AutoConfig, AutoModel
+
+    from julia1 import load
+    from julia1.train.data.rows import read_rows
+    from julia1.train.fit import fit, make_parts
+    from julia1.train.recipe import FineTuning
+
+    own = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4} if kind != "distilbert" else {}
+    config = AutoConfig.for_model(kind, vocab_size=448, max_position_embeddings=64, **own, **BACKBONES[kind])
+    torch.manual_seed(1)
+    AutoModel.from_config(config).save_pretrained(tmp_path / "model")
+    (tmp_path / "model" / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+    rows = [
+        {"text": f"{('order', 'music')[i % 2]} number {i} {'please ' * (i % 12)}", "label": ("order", "music")[i % 2]}
+        for i in range(120)
+    ]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    settings = FineTuning(
+        epochs=10,
+        patience=10,
+        batch_rows=8,
+        learning_rate=3e-3,
+        head_learning_rate=5e-3,
+        threads=1,
+        bf16=False,
+        max_tokens=40,
+    )
+    parts = make_parts(read_rows([tmp_path / "rows.jsonl"]), None, None, 1)
+    fitted = fit(parts, find_start(tmp_path / "model"), tmp_path / "run", settings, name="own", version="1")
+    assert fitted.parity.largest < 1e-4
+    assert fitted.bundle.manifest.provenance["base_model"] == "model"
+    assert fitted.test["label"]["accuracy"] > 0.9
+    decider = load(fitted.bundle.folder, variant="fp32", threads=1)
+    texts = [str(row["text"]) for row in rows[:20]]
+    assert decider.decide_many(texts) == [decider.decide(text) for text in texts]
+    again = find_start(fitted.bundle.folder)
+    assert again.config["model_type"] == ("modernbert" if kind == "modernbert" else "bert")
+    assert again.config["max_position_embeddings"] >= 40
+
+
+def test_a_tokenizer_of_another_model_is_named(folder: Path, tmp_path: Path) -> None:
+    from julia1.train.data.rows import read_rows
+    from julia1.train.fit import fit, make_parts
+    from julia1.train.recipe import FineTuning
+
+    rows = [{"text": f"{('order', 'music')[i % 2]} {i}", "label": ("order", "music")[i % 2]} for i in range(40)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    parts = make_parts(read_rows([tmp_path / "rows.jsonl"]), None, None, 1)
+    with pytest.raises(InputError, match="pieces and the encoder 30: they do not belong together"):
+        fit(parts, find_start(folder), tmp_path / "run", FineTuning(max_tokens=16), name="own", version="1")
+    assert not (tmp_path / "run").exists()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,17 @@ from julia1.export.graph_builder import GraphBuilder
 from julia1.model.weights import SCALE_SUFFIX
 from julia1.runtime.scorer import CONTEXT_KEYS, CONTEXT_VALUES, KEYS, VALUES
 
-MODEL_TYPES = ("bert",)
+OPTION_ENCODERS = ("bert",)
+FIXED_ENCODERS = ("bert", "modernbert")
 
 
-def require_known(config: Mapping[str, Any]) -> None:
+def require_known(config: Mapping[str, Any], known: Sequence[str] = OPTION_ENCODERS) -> None:
     """Raise ``VerificationError`` for an encoder, given as its Hugging Face config, that no graph is known for."""
-    model_type, activation = config.get("model_type"), config.get("hidden_act", "gelu")
-    if model_type not in MODEL_TYPES or activation != "gelu":
+    model_type = config.get("model_type")
+    activation = config.get("hidden_activation" if model_type == "modernbert" else "hidden_act") or "gelu"
+    if model_type not in known or activation != "gelu":
         raise VerificationError(
-            f"no graph is known for a {model_type} encoder with {activation}; known: {', '.join(MODEL_TYPES)} with gelu"
+            f"no graph is known for a {model_type} encoder with {activation}; known: {', '.join(known)} with gelu"
         )
 
 

@@ -15,8 +15,17 @@ from onnx import TensorProto, helper
 
 from julia1.bundle.heads import HeadSpec
 from julia1.errors import VerificationError
-from julia1.export.encoder_graph import additive_mask, bert_encoder, embedding, mean_of, require_known, unsqueeze
+from julia1.export.encoder_graph import (
+    FIXED_ENCODERS,
+    additive_mask,
+    bert_encoder,
+    embedding,
+    mean_of,
+    require_known,
+    unsqueeze,
+)
 from julia1.export.graph_builder import GraphBuilder
+from julia1.export.modernbert_graph import modernbert_encoder
 from julia1.export.shared_weights import SharedWeights
 from julia1.runtime.fixed import ATTENTION_MASK, CATEGORIES, HEAD, INPUT_IDS, NUMBERS
 
@@ -35,10 +44,14 @@ def fixed_graph(weights: SharedWeights, precision: str) -> onnx.ModelProto:
     if described is None:
         raise VerificationError("the weight file holds no fixed heads")
     config = weights.config
-    require_known(config)
+    require_known(config, FIXED_ENCODERS)
     width, heads = config["hidden_size"], described["heads"]
     graph = GraphBuilder(weights, int8=precision == "int8")
-    hidden, batched = bert_encoder(graph, config, _mask(graph), _positions(graph), context=False)
+    mask, positions = _mask(graph), _positions(graph)
+    if config["model_type"] == "modernbert":
+        hidden, batched = modernbert_encoder(graph, config, mask, positions)
+    else:
+        hidden, batched = bert_encoder(graph, config, mask, positions, context=False)
     states = graph.add("Reshape", [hidden, batched], "states")
     inside = graph.add("Equal", [ATTENTION_MASK, graph.constant(1, np.int64)], "inside")
     poolings = described["pooling"].split("+")

@@ -78,8 +78,9 @@ class GraphBuilder:
         return self.add("Reshape", [value, self.constant([-1, columns], np.int64)])
 
     def layer_norm(self, value: str, name: str, epsilon: float) -> str:
-        """Layer normalization over the last axis with the stored gain and bias of ``name``."""
-        inputs = [value, self.stored(f"{name}.weight"), self.stored(f"{name}.bias")]
+        """Layer normalization over the last axis with the stored gain of ``name``, and its bias if it has one."""
+        bias = [f"{name}.bias"] if f"{name}.bias" in self.weights.table else []
+        inputs = [value, *map(self.stored, [f"{name}.weight", *bias])]
         return self.add("LayerNormalization", inputs, name, axis=-1, epsilon=epsilon)
 
     def linear(

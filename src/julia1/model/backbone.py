@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,15 @@ def backbone_config(folder: Path) -> dict[str, Any]:
     except ValueError as error:
         raise InputError(f"{folder / 'config.json'} is not JSON: {error}") from None
     return bert_config(config)
+
+
+def complete_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config with all that it leaves to the defaults of its model type."""
+    from transformers import AutoConfig
+
+    settings = {key: value for key, value in config.items() if key != "model_type"}
+    data: dict[str, Any] = AutoConfig.for_model(config["model_type"], **settings).to_dict()
+    return {**data, "model_type": config["model_type"]}
 
 
 def new_encoder(config: dict[str, Any]) -> nn.Module:

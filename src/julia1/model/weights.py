@@ -133,7 +133,9 @@ def save_weights(model: OptionModel | FixedModel, path: Path, ranges: InputRange
         if ranges and name in ranges:
             tensors[f"{name}.weight{INPUT_SCALE_SUFFIX}"] = factor
             tensors[f"{name}.weight{INPUT_SHIFT_SUFFIX}"] = ranges[name].shift
-        tensors[f"{name}.bias"] = torch.cat([layer.bias for layer in layers])
+        # a layer without bias gets zeros: graphs need know nothing of it
+        biases = [torch.zeros(layer.out_features) if layer.bias is None else layer.bias for layer in layers]
+        tensors[f"{name}.bias"] = torch.cat(biases)
     for name, table in embeddings(model).items():
         blocks = quantize_blocks(table.weight)
         codes, scale = blocks or quantize_rows(table.weight)
@@ -238,7 +240,8 @@ def _fill(model: nn.Module, tensors: Mapping[str, npt.NDArray[Any]], path: Path)
         for layer in layers:
             own = slice(start, start := start + layer.out_features)
             layer.weight.copy_(weight.T[own])
-            layer.bias.copy_(bias[own])
+            if layer.bias is not None:
+                layer.bias.copy_(bias[own])
     for name, table in embeddings(model).items():
         rows, columns = table.weight.shape
         if stored(f"{name}.weight").dtype == torch.uint8:

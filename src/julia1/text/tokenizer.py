@@ -10,8 +10,8 @@ from tokenizers import Tokenizer
 from julia1.errors import BundleError
 
 _NAMES = {
-    "cls": ("[CLS]", "<s>"),
-    "sep": ("[SEP]", "</s>"),
+    "cls": ("[CLS]", "<s>", "<bos>"),
+    "sep": ("[SEP]", "</s>", "<eos>"),
     "mask": ("[MASK]", "<mask>"),
     "pad": ("[PAD]", "<pad>"),
 }

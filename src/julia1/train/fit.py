@@ -18,6 +18,7 @@ from julia1.bundle.heads import FeatureSpec, HeadSpec
 from julia1.bundle.manifest import MANIFEST_FILE
 from julia1.errors import BundleError, InputError, VerificationError
 from julia1.export import SharedWeights, fixed_graph, input_ranges, require_known
+from julia1.export.encoder_graph import FIXED_ENCODERS
 from julia1.export.parity import Parity, require_parity
 from julia1.model.fixed_model import FixedModel
 from julia1.model.weights import load_fixed, round_weights, save_weights
@@ -204,13 +205,19 @@ def check_before_training(
     """Raise now for what would otherwise be refused after the training.
 
     Raises:
-        InputError: no validation rows, a name that a bundle cannot have, a length that the encoder cannot read, or
-            something else at the place of the bundle.
+        InputError: no validation rows, a name that a bundle cannot have, a length that the encoder cannot read, a
+            tokenizer of another model, or something else at the place of the bundle.
         VerificationError: no graph is known for the encoder.
     """
     if not parts.validation:
         raise InputError("there are no validation rows: training would not know when to stop")
-    require_known(start.config)
+    require_known(start.config, FIXED_ENCODERS)
+    pieces = TextTokenizer.from_file(start.tokenizer_file).vocabulary_size
+    if pieces > start.config["vocab_size"]:
+        raise InputError(
+            f"{start.tokenizer_file} has {pieces:,} pieces and the encoder {start.config['vocab_size']:,}: they do not "
+            "belong together"
+        )
     most = int(start.config["max_position_embeddings"])
     if not 3 <= settings.max_tokens <= most:
         raise InputError(f"max_tokens is {settings.max_tokens}: this encoder reads 3 to {most}")

@@ -27,7 +27,7 @@ def parameter_groups(model: nn.Module, rates: Rates) -> list[dict[str, Any]]:
     All that is not of ``model.encoder`` has the heads' rate. Vectors (biases, gains) are not decayed.
     """
     encoder: Any = model.encoder
-    layers = list(encoder.encoder.layer)
+    layers = list(encoder.encoder.layer if hasattr(encoder, "encoder") else encoder.layers)
     groups: list[dict[str, Any]] = []
 
     def add(parameters: Iterable[nn.Parameter], rate: float) -> None:
@@ -41,6 +41,8 @@ def parameter_groups(model: nn.Module, rates: Rates) -> list[dict[str, Any]]:
     add(encoder.embeddings.parameters(), rates.learning_rate * rates.layer_decay ** len(layers))
     for depth, layer in enumerate(layers):
         add(layer.parameters(), rates.learning_rate * rates.layer_decay ** (len(layers) - 1 - depth))
+    placed = {id(p) for part in (encoder.embeddings, *layers) for p in part.parameters()}
+    add((p for p in encoder.parameters() if id(p) not in placed), rates.learning_rate)
     of_encoder = {id(parameter) for parameter in encoder.parameters()}
     add((p for p in model.parameters() if id(p) not in of_encoder), rates.head_learning_rate)
     return groups

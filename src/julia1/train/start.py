@@ -12,7 +12,7 @@ from torch import nn
 
 from julia1.bundle import Bundle
 from julia1.errors import InputError
-from julia1.model.backbone import backbone_config, load_encoder
+from julia1.model.backbone import backbone_config, complete_config, load_encoder
 from julia1.model.weights import load_fixed, load_weights, read_weights
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -27,7 +27,7 @@ class Start:
     Attributes:
         name: what a card calls it.
         tokenizer_file: its ``tokenizer.json``.
-        config: its Hugging Face config, as ``load`` makes it.
+        config: its Hugging Face config, as ``load`` makes it, defaults included.
         load: makes the encoder, in fp32.
     """
 
@@ -68,12 +68,13 @@ def start_from_bundle(bundle: Bundle) -> Start:
         return load_weights(weights).encoder if bundle.manifest.kind == "open" else load_fixed(weights).encoder
 
     name = f"{bundle.manifest.name} {bundle.manifest.version}"
-    return Start(name, bundle.path(bundle.manifest.tokenizer), read_weights(weights).encoder_config, load)
+    config = complete_config(read_weights(weights).encoder_config)
+    return Start(name, bundle.path(bundle.manifest.tokenizer), config, load)
 
 
 def start_from_folder(folder: Path, name: str) -> Start:
     """The encoder of a Hugging Face model folder; nothing is fetched."""
-    config = backbone_config(folder)
+    config = complete_config(backbone_config(folder))
     tokenizer = folder / "tokenizer.json"
     if not tokenizer.is_file():
         raise InputError(
