@@ -73,7 +73,7 @@ def _attention(
         scale[:width] = depth**0.5
     if prescaled:
         # attended rows are weighted means of rows of values: what is done to the one is done to the other
-        scale[2 * width :], shift[2 * width :] = of_out, shift_of_out  # type: ignore[assignment]
+        scale[2 * width :], shift[2 * width :] = of_out, shift_of_out
     together = graph.linear(value, f"{layer}.attn.Wqkv", output_scale=scale, output_shift=shift)
     parts = graph.add_many("Split", [together], 3, f"{layer}.attn.split", axis=1, num_outputs=3)
     apart = graph.constant([0, -1, heads, depth], np.int64)

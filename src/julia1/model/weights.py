@@ -134,7 +134,9 @@ def save_weights(model: OptionModel | FixedModel, path: Path, ranges: InputRange
             tensors[f"{name}.weight{INPUT_SCALE_SUFFIX}"] = factor
             tensors[f"{name}.weight{INPUT_SHIFT_SUFFIX}"] = ranges[name].shift
         # a layer without bias gets zeros: graphs need know nothing of it
-        biases = [torch.zeros(layer.out_features) if layer.bias is None else layer.bias for layer in layers]
+        biases: list[Tensor] = [
+            torch.zeros(layer.out_features) if layer.bias is None else layer.bias for layer in layers
+        ]
         tensors[f"{name}.bias"] = torch.cat(biases)
     for name, table in embeddings(model).items():
         blocks = quantize_blocks(table.weight)
