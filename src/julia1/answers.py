@@ -34,10 +34,12 @@ class Reading:
     Attributes:
         tokens: pieces in the whole state.
         tokens_read: pieces that the model saw.
+        windows: parts in which they were read.
     """
 
     tokens: int
     tokens_read: int
+    windows: int = 1
 
     @property
     def truncated(self) -> bool:
@@ -392,4 +394,5 @@ def _common(
 
 
 def _read(reading: Reading) -> dict[str, Any]:
-    return {"tokens": reading.tokens, "tokens_read": reading.tokens_read, "truncated": reading.truncated}
+    found = {"tokens": reading.tokens, "tokens_read": reading.tokens_read, "truncated": reading.truncated}
+    return {**found, "windows": reading.windows} if reading.windows > 1 else found

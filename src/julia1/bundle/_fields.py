@@ -100,3 +100,10 @@ def number(data: object, place: Place) -> float:
             if math.isfinite(value):
                 return value
     raise place.wrong("a finite number", data)
+
+
+def one_of(known: Sequence[str], data: object, place: Place) -> str:
+    """One of the names that are known; raises ``BundleError`` for another."""
+    if data not in known:
+        raise place.wrong(f"one of {', '.join(known)} (a newer julia1 may know more)", data)
+    return str(data)

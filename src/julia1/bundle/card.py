@@ -17,7 +17,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from julia1.bundle.manifest import EncodingSettings, Manifest, Variant
+from julia1.bundle.encoding import EncodingSettings
+from julia1.bundle.manifest import Manifest, Variant
 
 _TASKS = {"open": "zero-shot-classification"}
 _KINDS = {

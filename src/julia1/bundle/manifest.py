@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from julia1.bundle._fields import Place, array, integer, mapping, number, record, refuse_unknown, text
+from julia1.bundle._fields import Place, array, integer, mapping, number, one_of, record, refuse_unknown, text
+from julia1.bundle.encoding import ENCODINGS, EncodingSettings
 from julia1.bundle.files import inside, is_lfs_pointer, path_problem, reason
 from julia1.bundle.heads import FeatureSpec, HeadSpec
 from julia1.errors import BundleError
@@ -17,8 +18,6 @@ from julia1.errors import BundleError
 FORMAT_VERSION = 1
 MANIFEST_FILE = "bundle.json"
 CARD_FILE = "card.md"
-ENCODINGS = {"open": ("options",), "fixed": ("fixed", "pair")}
-"""The encoding of each kind."""
 KINDS = tuple(ENCODINGS)
 QUESTION_TYPES = ("choice", "yesno", "score")
 
@@ -60,48 +59,6 @@ class FileEntry:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as ``from_dict`` reads it."""
         return asdict(self)
-
-
-@dataclass(frozen=True)
-class EncodingSettings:
-    """How text becomes tokens; the numbers are those of ``julia1.text.options.Limits``.
-
-    Attributes:
-        type: the encoding, one of ``ENCODINGS``: ``fixed`` reads one text, ``pair`` two in one row.
-        state_tokens: tokens that are read of a state, with the special ones around it.
-        question_tokens, option_tokens: token budgets of the other parts; 0 in the fixed and pair encodings.
-        pass_tokens: tokens in one row at most; 0 in the fixed and pair encodings.
-    """
-
-    type: str
-    state_tokens: int
-    question_tokens: int = 0
-    option_tokens: int = 0
-    pass_tokens: int = 0
-
-    @classmethod
-    def from_dict(cls, data: object, place: Place = _TOP) -> EncodingSettings:
-        """Read plain data; raises ``BundleError`` naming the key that is wrong."""
-        least_of = {"state_tokens": 3, "question_tokens": 2, "option_tokens": 3, "pass_tokens": 1}
-        kind = _one_of(
-            tuple(name for names in ENCODINGS.values() for name in names),
-            mapping(data, place).get("type"),
-            place.key("type"),
-        )
-        if kind in ENCODINGS["fixed"]:
-            fields = record(data, place, ("type", "state_tokens"))
-            return cls(kind, integer(fields["state_tokens"], place.key("state_tokens"), 3))
-        fields = record(data, place, ("type", *least_of))
-        settings = cls(kind, **{name: integer(fields[name], place.key(name), n) for name, n in least_of.items()})
-        least = settings.state_tokens + settings.question_tokens + settings.option_tokens
-        if settings.pass_tokens < least:
-            expected = f"at least {least}, the sum of the state, question and option tokens"
-            raise place.key("pass_tokens").wrong(expected, settings.pass_tokens)
-        return settings
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, as ``from_dict`` reads it."""
-        return {key: value for key, value in asdict(self).items() if value}
 
 
 @dataclass(frozen=True)
@@ -254,7 +211,7 @@ class Manifest:
         manifest = cls(
             name=_name(fields["name"], place.key("name")),
             version=text(fields["version"], place.key("version")),
-            kind=_one_of(KINDS, fields["kind"], place.key("kind")),
+            kind=one_of(KINDS, fields["kind"], place.key("kind")),
             encoding=EncodingSettings.from_dict(fields["encoding"], place.key("encoding")),
             tokenizer=FileEntry.from_dict(fields["tokenizer"], place.key("tokenizer")),
             calibration={
@@ -392,12 +349,6 @@ def _name(data: object, place: Place) -> str:
     if not isinstance(data, str) or not _NAME.fullmatch(data):
         raise place.wrong("a name of up to 100 letters, digits, '.', '_' and '-'", data)
     return data
-
-
-def _one_of(known: tuple[str, ...], data: object, place: Place) -> str:
-    if data not in known:
-        raise place.wrong(f"one of {', '.join(known)} (a newer julia1 may know more)", data)
-    return str(data)
 
 
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

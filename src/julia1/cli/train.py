@@ -16,6 +16,8 @@ from julia1.cli.printing import columns, print_json
 from julia1.errors import InputError
 
 RECIPES = (".yaml", ".yml")
+_SETTINGS = ("epochs", "max_tokens", "seed", "pairing", "windows", "overlap", "aggregation")
+"""Flags that set the hyper-parameter of their name."""
 
 
 def add_to(commands: Commands) -> None:
@@ -57,6 +59,11 @@ def add_to(commands: Commands) -> None:
     )
     rows.add_argument("--epochs", type=positive, metavar="N", help="at most")
     rows.add_argument("--max-tokens", type=positive, metavar="N", help="tokens that are read of a text")
+    rows.add_argument("--windows", type=positive, metavar="N", help="read a longer text in up to N parts (default: 1)")
+    rows.add_argument("--overlap", type=int, metavar="N", help="tokens that two parts share (default: 32)")
+    rows.add_argument(
+        "--aggregation", choices=("mean", "attention"), help="how the parts become one answer (default: mean)"
+    )
     rows.add_argument("--seed", type=positive, metavar="N", help="of split and training")
     recipe = parser.add_argument_group("a recipe")
     recipe.add_argument("--data", metavar="DIR", type=Path, help="one folder a data set")
@@ -93,12 +100,7 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
         from julia1.train.start import find_start
 
         start = find_start(arguments.base or settings.model_path())
-        given = {
-            "epochs": arguments.epochs,
-            "max_tokens": arguments.max_tokens,
-            "seed": arguments.seed,
-            "pairing": arguments.pairing,
-        }
+        given = {name: getattr(arguments, name) for name in _SETTINGS}
         cpu = probe()
         # bfloat16 that the CPU has to imitate is several times slower than fp32
         tuning = FineTuning(threads=cpu.cores, bf16=bool(cpu.features & {"avx512_bf16", "amx_bf16", "bf16"}))
@@ -120,7 +122,7 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
 
 
 def _run_recipe(arguments: argparse.Namespace, version: str) -> int:
-    for flag in ("validation", "test", "base", "name", "text", "epochs", "max_tokens", "seed", "pairing"):
+    for flag in ("validation", "test", "base", "name", "text", *_SETTINGS):
         if getattr(arguments, flag) is not None:
             raise InputError(f"--{flag.replace('_', '-')} is for labelled rows, and {arguments.sources[0]} is a recipe")
     if len(arguments.sources) > 1:

@@ -2,7 +2,8 @@
 
 Inputs: ``input_ids`` and ``attention_mask``, int64 ``[rows, tokens]``; with structured features ``numbers``, fp32
 ``[rows, numbers]`` with NaN where one is missing, and ``categories``, int64 ``[rows, categories]``. One output a head,
-fp32 ``[rows, outputs]`` (of a tags head ``[rows, tokens, outputs]``), named ``head.N`` in the order of the heads.
+fp32 ``[rows, outputs]`` (of a tags head ``[rows, tokens, outputs]``), named ``head.N`` in the order of the heads;
+with learned aggregation of windows also ``window_weight``, fp32 ``[rows, 1]``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from julia1.export.encoder_graph import (
 from julia1.export.graph_builder import GraphBuilder
 from julia1.export.modernbert_graph import modernbert_encoder
 from julia1.export.shared_weights import SharedWeights
-from julia1.runtime.fixed import ATTENTION_MASK, CATEGORIES, HEAD, INPUT_IDS, NUMBERS
+from julia1.runtime.fixed import ATTENTION_MASK, CATEGORIES, HEAD, INPUT_IDS, NUMBERS, WINDOW_WEIGHT
 
 
 def fixed_graph(weights: SharedWeights, precision: str) -> onnx.ModelProto:
@@ -89,6 +90,9 @@ def fixed_graph(weights: SharedWeights, precision: str) -> onnx.ModelProto:
             found = graph.add("Add", [found, _likeness(graph, pooled["mean"], f"heads.{number}")])
         graph.add("Identity", [found], HEAD.format(number))
         outputs.append(helper.make_tensor_value_info(HEAD.format(number), TensorProto.FLOAT, shape))
+    if described.get("weigh_windows"):
+        graph.add("Identity", [graph.float_linear(together, "window_weight")], WINDOW_WEIGHT)
+        outputs.append(helper.make_tensor_value_info(WINDOW_WEIGHT, TensorProto.FLOAT, ["rows", 1]))
     return graph.model(inputs, outputs)
 
 

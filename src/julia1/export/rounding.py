@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from julia1.model.weights import LEVELS, InputRange, linear_layers
 
-FLOAT_LAYERS = ("head.score", "features.mix", ".out")
+FLOAT_LAYERS = ("head.score", "features.mix", ".out", "window_weight")
 """Endings of layers that run in fp32 in every graph: nothing to even out."""
 ROWS = 1024
 """Rows of inputs that are kept of a layer."""

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from julia1.bundle.heads import FeatureSpec, HeadSpec
 from julia1.errors import InputError
 
+WINDOW_WEIGHT = ":window_weight"
+"""Key of the windows' weights among the outputs; no head has such a name."""
 POOLINGS = ("cls", "mean", "max")
 DEFAULT_POOLING = "cls+mean+max"
 LIKENESS_SCALE = 20.0
@@ -125,6 +127,7 @@ class FixedModel(nn.Module):
         hidden: width of the heads' inner layer; the encoder's width when ``None``.
         dropout: in the heads.
         vectors: for choice and labels heads, the encoder's vector of each label, fp32 ``[labels, width]``.
+        weigh_windows: learn what a window of a long text weighs among the others.
     """
 
     def __init__(
@@ -137,6 +140,7 @@ class FixedModel(nn.Module):
         hidden: int | None = None,
         dropout: float = 0.1,
         vectors: Mapping[str, Tensor] | None = None,
+        weigh_windows: bool = False,
     ) -> None:
         super().__init__()
         unknown = [part for part in pooling.split("+") if part not in POOLINGS]
@@ -161,6 +165,11 @@ class FixedModel(nn.Module):
             else FixedHead(inputs, self.hidden, spec.outputs, dropout, (vectors or {}).get(spec.name))
             for spec in heads
         )
+        self.window_weight: nn.Linear | None = None
+        if weigh_windows:
+            self.window_weight = nn.Linear(inputs, 1)
+            nn.init.zeros_(self.window_weight.weight)  # to begin with, the mean
+            nn.init.zeros_(self.window_weight.bias)
 
     def description(self) -> dict[str, Any]:
         """All but the encoder and the weights, as plain JSON data."""
@@ -169,6 +178,7 @@ class FixedModel(nn.Module):
             "features": self.feature_spec.to_dict(),
             "pooling": "+".join(self.pooling),
             "hidden": self.hidden,
+            "weigh_windows": self.window_weight is not None,
             "vectors": [
                 spec.name for spec, head in zip(self.specs, self.heads, strict=True) if head.vectors is not None
             ],
@@ -183,7 +193,15 @@ class FixedModel(nn.Module):
         vectors = {
             head.name: torch.zeros(head.outputs, config.hidden_size) for head in heads if head.name in data["vectors"]
         }
-        return cls(encoder, heads, features, pooling=data["pooling"], hidden=data["hidden"], vectors=vectors)
+        return cls(
+            encoder,
+            heads,
+            features,
+            pooling=data["pooling"],
+            hidden=data["hidden"],
+            vectors=vectors,
+            weigh_windows=data.get("weigh_windows", False),
+        )
 
     def forward(
         self,
@@ -195,7 +213,7 @@ class FixedModel(nn.Module):
         """Head name to its outputs, ``[rows, outputs]``: logits, or for a value the number in units of its spread.
 
         The outputs of a tags head are logits of each token, ``[rows, tokens, outputs]``; those of a head that reads two
-        texts apart are a unit vector of each.
+        texts apart are a unit vector of each. Where windows are weighed, ``WINDOW_WEIGHT`` has the logit of each row.
 
         Args:
             input_ids, attention_mask: int64 ``[rows, tokens]``; the mask is 1 at tokens and 0 at padding.
@@ -209,7 +227,8 @@ class FixedModel(nn.Module):
             assert categories is not None
             parts.append(self.features(numbers, categories))
         pooled = torch.cat(parts, dim=-1)
-        return {
+        weights = {} if self.window_weight is None else {WINDOW_WEIGHT: self.window_weight(pooled)}
+        return weights | {
             spec.name: head(states) if isinstance(head, TagHead) else head(pooled, vectors["mean"])
             for spec, head in zip(self.specs, self.heads, strict=True)
         }

@@ -29,15 +29,17 @@ from julia1.answers import (
 from julia1.bundle import Calibration, Manifest
 from julia1.bundle.heads import PAIR_KINDS, FeatureSpec, HeadSpec
 from julia1.content import Content, shown
-from julia1.errors import EngineError, InputError
+from julia1.errors import EngineError, InputError, TooLongError
 from julia1.runtime.batches import padded_batches
 from julia1.runtime.calibration import UNCALIBRATED, probabilities
 from julia1.runtime.engines import Engine
 from julia1.text.states import framed, framed_pair, pad_rows, render_states
 from julia1.text.tags import Offsets, best_tags, spans_of
 from julia1.text.tokenizer import TextTokenizer
+from julia1.text.windows import Window, best_places, read_tokens, windows_of
 
 INPUT_IDS, ATTENTION_MASK, NUMBERS, CATEGORIES, HEAD = "input_ids", "attention_mask", "numbers", "categories", "head.{}"
+WINDOW_WEIGHT = "window_weight"
 
 _NOTHING = np.zeros(0, np.float32)
 LARGEST = 3e38
@@ -73,11 +75,13 @@ class ReadState:
         text: all of it.
         reading: how much was read.
         offsets: the characters of each token that was read; empty when no head gives tags.
+        windows: the parts in which its tokens were read.
     """
 
     text: str
     reading: Reading
     offsets: Offsets
+    windows: Sequence[Window] = ((0, 0),)
 
 
 class FixedScorer:
@@ -95,9 +99,11 @@ class FixedScorer:
         self._features = manifest.features
         self._calibration = manifest.calibration
         self._tokenizer = tokenizer
-        self._state_tokens = manifest.encoding.state_tokens
+        self._encoding = manifest.encoding
         self._engine = engine
         self._names = [HEAD.format(number) for number in range(len(self.heads))]
+        if manifest.encoding.aggregation == "attention":
+            self._names.append(WINDOW_WEIGHT)
         self._compares = any(head.size for head in self.heads)
 
     def outputs(self, given: Sequence[Given], strict: bool, batch_tokens: int) -> tuple[Outputs, list[ReadState]]:
@@ -106,26 +112,44 @@ class FixedScorer:
         Raises:
             InputError: an empty state where the model has no features, a missing second text, or an unknown feature.
         """
-        rows, read = self._read(given, strict)
+        framed_windows, read = self._read(given, strict)
+        rows = [row for windows in framed_windows for row in windows]
+        owners = [i for i, windows in enumerate(framed_windows) for _ in windows]
         lengths = [len(ids) for ids in rows]
         longest_first = sorted(range(len(rows)), key=lambda i: -lengths[i])
         numbers, categories = feature_arrays(self._features, [one.features for one in given])
-        found: Outputs = [[_NOTHING] * len(rows) for _ in self.heads]
+        found: Outputs = [[_NOTHING] * len(rows) for _ in self._names]
         for batch in padded_batches(longest_first, lengths.__getitem__, batch_tokens):
             ids, mask = pad_rows([rows[i] for i in batch], self._tokenizer.pad)
             feeds: dict[str, npt.NDArray[np.generic]] = {INPUT_IDS: ids, ATTENTION_MASK: mask}
             if self._features:
-                feeds.update({NUMBERS: numbers[batch], CATEGORIES: categories[batch]})
-            for head, whole, part in zip(self.heads, found, self._engine.run(feeds, self._names), strict=True):
+                of = [owners[i] for i in batch]
+                feeds.update({NUMBERS: numbers[of], CATEGORIES: categories[of]})
+            for name, whole, part in zip(self._names, found, self._engine.run(feeds, self._names), strict=True):
                 if not np.isfinite(part).all():
-                    raise EngineError(f"the head {head.name!r} gave a score that is no number: try another variant")
+                    raise EngineError(f"the output {name!r} gave a score that is no number: try another variant")
                 for index, values in zip(batch, part, strict=True):
                     # a copy: a view would keep the padding of the whole batch
-                    whole[index] = values[1 : lengths[index] - 1].copy() if head.kind == "tags" else values
-        return found, read
+                    whole[index] = values[1 : lengths[index] - 1].copy() if values.ndim == 2 else values
+        weights = found[len(self.heads)] if len(found) > len(self.heads) else None
+        return self._of_states(found, weights, read), read
 
-    def _read(self, given: Sequence[Given], strict: bool) -> tuple[list[list[int]], list[ReadState]]:
-        """Piece ids of each state, framed, and what they stand for."""
+    def _of_states(
+        self, found: Outputs, weights: list[npt.NDArray[np.float32]] | None, read: Sequence[ReadState]
+    ) -> Outputs:
+        """Outputs of windows as outputs of states."""
+        whole: Outputs = [[] for _ in self.heads]
+        start = 0
+        for state in read:
+            own = slice(start, start + len(state.windows))
+            shares = window_shares(None if weights is None else np.stack(weights[own]), len(state.windows))
+            for head, of_head, values in zip(self.heads, whole, found, strict=False):
+                of_head.append(joined(values[own], state.windows, shares, head))
+            start = own.stop
+        return whole
+
+    def _read(self, given: Sequence[Given], strict: bool) -> tuple[list[list[list[int]]], list[ReadState]]:
+        """Piece ids of each window of each state, framed, and what they stand for."""
         texts = render_states([one.state for one in given], allow_empty=bool(self._features))
         if self.reads_pairs:
             return self._read_pairs(texts, given, strict)
@@ -134,22 +158,28 @@ class FixedScorer:
         else:
             pieces = [(ids, []) for ids in self._tokenizer.ids(texts)]
         rows, read = [], []
+        room, most = self._encoding.state_tokens, max(1, self._encoding.windows)
         for text, (ids, offsets) in zip(texts, pieces, strict=True):
-            row, reading = framed(self._tokenizer, ids, self._state_tokens, strict)
-            rows.append(row)
-            read.append(ReadState(text, reading, offsets[: reading.tokens_read]))
+            windows = windows_of(len(ids), room - 2, self._encoding.overlap, most)
+            number = read_tokens(windows)
+            if strict and number < len(ids):
+                raise TooLongError(
+                    f"the state has {len(ids):,} tokens and the model reads {number:,}: shorten it, or allow truncation"
+                )
+            rows.append([framed(self._tokenizer, ids[start:end], room)[0] for start, end in windows])
+            read.append(ReadState(text, Reading(len(ids), number, len(windows)), offsets[:number], windows))
         return rows, read
 
     def _read_pairs(
         self, texts: Sequence[str], given: Sequence[Given], strict: bool
-    ) -> tuple[list[list[int]], list[ReadState]]:
+    ) -> tuple[list[list[list[int]]], list[ReadState]]:
         seconds = [one.second for one in given if one.second is not None]
         if len(seconds) < len(given):
             raise InputError("this model reads two texts: give the second one too")
         pairs = zip(self._tokenizer.ids(texts), self._tokenizer.ids(render_states(seconds)), strict=True)
-        framed_pairs = [framed_pair(self._tokenizer, *pair, self._state_tokens, strict) for pair in pairs]
+        framed_pairs = [framed_pair(self._tokenizer, *pair, self._encoding.state_tokens, strict) for pair in pairs]
         read = [ReadState(text, reading, ()) for text, (_, reading) in zip(texts, framed_pairs, strict=True)]
-        return [row for row, _ in framed_pairs], read
+        return [[row] for row, _ in framed_pairs], read
 
     def decide(
         self, given: Sequence[Given], strict: bool, abstain_below: float | None, batch_tokens: int
@@ -210,6 +240,34 @@ class FixedScorer:
             outputs, read = self.outputs(given, strict, batch_tokens)
             scores, read = likeness(head, outputs[number][0], np.stack(outputs[number][1:])), read[1:]
         return rank_answer(scores, [state.reading for state in read])
+
+
+def window_shares(logits: npt.NDArray[np.float32] | None, number: int) -> npt.NDArray[np.float32]:
+    """What each of ``number`` windows counts for, fp32 ``[windows, 1]``, from logits of that shape or evenly."""
+    if logits is None or number == 1:
+        return np.full((number, 1), 1 / number, np.float32)
+    shares = np.exp(logits - logits.max())
+    found: npt.NDArray[np.float32] = shares / shares.sum()
+    return found
+
+
+def joined(
+    values: Sequence[npt.NDArray[np.float32]],
+    windows: Sequence[Window],
+    shares: npt.NDArray[np.float32],
+    head: HeadSpec,
+) -> npt.NDArray[np.float32]:
+    """The outputs of a head for a text, from those of its windows.
+
+    Tags come from the window where a token stands farthest from an edge; all else is a weighted mean, and the mean of
+    unit vectors is given unit length again.
+    """
+    if len(values) == 1:
+        return values[0]
+    if head.kind == "tags":
+        return np.stack([values[number][place] for number, place in best_places(windows)])
+    mean: npt.NDArray[np.float32] = (np.stack(values) * shares).sum(axis=0)
+    return mean / max(float(np.linalg.norm(mean)), 1e-12) if head.size else mean
 
 
 def likeness(

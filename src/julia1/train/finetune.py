@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from julia1.bundle.heads import PAIR_KINDS, HeadSpec
 from julia1.errors import InputError, TrainingError
-from julia1.model.fixed_model import FixedModel, VectorHead
-from julia1.train.items import Item, Outputs, bucketed, by_item, collate
+from julia1.model.fixed_model import WINDOW_WEIGHT, FixedModel, VectorHead
+from julia1.text.windows import best_places
+from julia1.train.items import Item, Outputs, bucketed, by_item, collate, window_rows
 from julia1.train.optimisation import linear_schedule, parameter_groups
 from julia1.train.recipe import FineTuning
 
@@ -41,7 +42,7 @@ def head_loss(
     smoothing: float,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """Summed loss of a head over the rows that answer it."""
+    """Summed loss of a head over the items that answer it; outputs as ``of_items`` gives them."""
     kept = [i for i, item in enumerate(items) if spec.name in item.targets]
     if not kept:
         return outputs.sum() * 0.0
@@ -49,7 +50,7 @@ def head_loss(
         return _vector_loss(spec, head, outputs.float(), items, smoothing)
     found = outputs[kept].float()
     if spec.kind == "tags":
-        return _tag_loss(found, [items[i].targets[spec.name] for i in kept], smoothing)
+        return _tag_loss(outputs.float(), spec.name, items, smoothing)
     target = torch.from_numpy(np.stack([items[i].targets[spec.name] for i in kept]))
     if spec.kind == "value":
         return (found - target).square().sum()
@@ -88,16 +89,43 @@ def _vector_loss(spec: HeadSpec, head: VectorHead, vectors: Tensor, items: Seque
     return total
 
 
-def _tag_loss(outputs: Tensor, tags: Sequence[npt.NDArray[Any]], smoothing: float) -> Tensor:
-    """Summed over the rows: what a token costs in the mean, times ``TAG_SHARE``; outputs ``[rows, tokens, tags]``."""
+def _tag_loss(outputs: Tensor, name: str, items: Sequence[Item], smoothing: float) -> Tensor:
+    """Summed over the items: what a token costs in the mean, times ``TAG_SHARE``; outputs ``[rows, tokens, tags]``."""
     target = torch.full(outputs.shape[:2], UNREAD, dtype=torch.int64)
-    for row, own in enumerate(tags):
-        target[row, 1 : 1 + len(own)] = torch.from_numpy(own)
+    share = torch.zeros(outputs.shape[0])
+    for item, rows in zip(items, window_rows(items), strict=True):
+        if name in item.targets:
+            for row, (start, end) in zip(rows, item.windows, strict=True):
+                target[row, 1 : 1 + end - start] = torch.from_numpy(item.targets[name][start:end])
+                share[row] = TAG_SHARE / max(1, sum(end - start for start, end in item.windows))
     each = nn.functional.cross_entropy(
         outputs.flatten(0, 1), target.flatten(), ignore_index=UNREAD, reduction="none", label_smoothing=smoothing
     )
-    lengths = torch.tensor([max(1, len(own)) for own in tags])
-    return TAG_SHARE * (each.view(target.shape).sum(1) / lengths).sum()
+    return (each.view(target.shape).sum(1) * share).sum()
+
+
+def of_items(model: FixedModel, outputs: Mapping[str, Tensor], items: Sequence[Item]) -> dict[str, Tensor]:
+    """Outputs of the windows of each item as one, then those of what items are compared with; of tags, as they are."""
+    if not any(item.more for item in items):
+        return dict(outputs)
+    rows = window_rows(items)
+    owner = torch.empty(sum(map(len, rows)), dtype=torch.int64)
+    for number, own in enumerate(rows):
+        owner[own] = number
+    windows, size = len(owner), len(items)
+    logits = outputs[WINDOW_WEIGHT][:windows, 0].float() if WINDOW_WEIGHT in outputs else torch.zeros(windows)
+    top = torch.full((size,), -torch.inf).scatter_reduce(0, owner, logits.detach(), "amax")
+    weights = (logits - top[owner]).exp()
+    weights = weights / torch.zeros(size).index_add(0, owner, weights)[owner]
+    found = {}
+    for spec in model.specs:
+        values = outputs[spec.name].float()
+        if spec.kind != "tags":
+            mean = torch.zeros(size, values.shape[1]).index_add(0, owner, values[:windows] * weights[:, None])
+            mean = nn.functional.normalize(mean, dim=-1) if spec.size else mean
+            values = torch.cat([mean, values[windows:]])
+        found[spec.name] = values
+    return found
 
 
 def label_weights(spec: HeadSpec, items: Sequence[Item]) -> Tensor | None:
@@ -196,7 +224,7 @@ class FineTuner:
                 items = [self.items[i] for i in batch]
                 feeds = _with_gaps(collate(items, self.pad), self.settings.feature_dropout)
                 with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.settings.bf16):
-                    outputs = self.model(**feeds)
+                    outputs = of_items(self.model, self.model(**feeds), items)
                 loss = sum(
                     (
                         head_loss(
@@ -275,14 +303,27 @@ def outputs_of(model: FixedModel, items: Sequence[Item], pad: int, settings: Fin
     found: Outputs = {spec.name: [np.zeros(0, np.float32)] * len(items) for spec in model.specs}
     for batch in bucketed(items, settings, None):
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=settings.bf16):
-            outputs = model(**collate([items[i] for i in batch], pad))
-        own = [items[i] for i in batch]
+            own = [items[i] for i in batch]
+            outputs = of_items(model, model(**collate(own, pad)), own)
         for spec in model.specs:
             of_batch = outputs[spec.name].float().numpy()
-            rows = by_item(of_batch, own) if spec.size else list(of_batch[: len(own)])
-            for index, item, values in zip(batch, own, rows, strict=True):
-                found[spec.name][index] = values[1 : len(item.ids) - 1] if spec.kind == "tags" else values
+            if spec.kind == "tags":
+                rows = [
+                    _joined_tags(of_batch[own_rows], item) for own_rows, item in zip(window_rows(own), own, strict=True)
+                ]
+            else:
+                rows = by_item(of_batch, own) if spec.size else list(of_batch[: len(own)])
+            for index, values in zip(batch, rows, strict=True):
+                found[spec.name][index] = values
     return found
+
+
+def _joined_tags(outputs: npt.NDArray[np.float32], item: Item) -> npt.NDArray[np.float32]:
+    """Outputs of an item's tokens, ``[tokens, tags]``, from those of its windows with [CLS] and [SEP]."""
+    if len(item.windows) == 1:
+        return outputs[0, 1 : len(item.ids) - 1]
+    windows, places = zip(*best_places(item.windows), strict=True)
+    return outputs[list(windows), np.array(places) + 1]
 
 
 def _with_gaps(batch: dict[str, Tensor], share: float) -> dict[str, Tensor]:
@@ -297,7 +338,7 @@ def _fingerprint(model: FixedModel, items: Sequence[Item], validation: Sequence[
     """The same for runs that would go alike."""
     digest = hashlib.sha256(repr((asdict(settings), model.specs, model.feature_spec, model.pooling)).encode())
     for item in (*items, *validation):
-        digest.update(repr((item.ids, item.others, item.numbers, item.categories)).encode())
+        digest.update(repr((item.ids, item.more, item.others, item.numbers, item.categories)).encode())
         for name, target in item.targets.items():
             digest.update(name.encode() + target.tobytes())
     for parameter in model.encoder.parameters():

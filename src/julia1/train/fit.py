@@ -14,6 +14,7 @@ import onnx
 import torch
 
 from julia1.bundle import Bundle, BundleWriter, EncodingSettings, FileEntry, Manifest
+from julia1.bundle.encoding import AGGREGATIONS
 from julia1.bundle.heads import FeatureSpec, HeadSpec
 from julia1.bundle.manifest import MANIFEST_FILE
 from julia1.errors import BundleError, InputError, VerificationError
@@ -157,7 +158,7 @@ def fit(
     facts = _facts(settings, parts, start)
     figures = figures_of(final, found, validation, calibration)
     facts["figures"] = {"Validation rows": _table(figures)}
-    encoding = EncodingSettings("pair" if pair else "fixed", settings.max_tokens)
+    encoding = encoding_of(settings, pair)
     with BundleWriter(output / "bundle", replace=True) as writer:
         save_weights(model, writer.folder / WEIGHT_FILE, ranges)
         weights = writer.add(writer.folder / WEIGHT_FILE, WEIGHT_FILE)
@@ -222,7 +223,16 @@ def check_before_training(
     if not 3 <= settings.max_tokens <= most:
         raise InputError(f"max_tokens is {settings.max_tokens}: this encoder reads 3 to {most}")
     entry = FileEntry("x", "0" * 64, 1)
-    encoding = EncodingSettings("fixed", settings.max_tokens)
+    if settings.windows < 1:
+        raise InputError(f"windows is {settings.windows}: at least 1, to read texts in one part")
+    if settings.windows > 1 and not 0 <= settings.overlap < settings.max_tokens - 2:
+        room = settings.max_tokens - 2
+        raise InputError(f"overlap is {settings.overlap}: not below 0, and less than the {room} tokens of a window")
+    if settings.aggregation not in AGGREGATIONS:
+        raise InputError(f"aggregation is {settings.aggregation!r}: one of {', '.join(AGGREGATIONS)}")
+    if settings.windows > 1 and any(row.second or row.candidates for row in parts.train):
+        raise InputError("rows with several texts are not read in windows: set windows to 1")
+    encoding = encoding_of(settings, pair=False)
     head = HeadSpec("x", "yesno", ("no", "yes"))
     try:
         Manifest(name, version, "fixed", encoding, entry, {}, (), checkpoint=(entry,), heads=(head,)).to_json()
@@ -233,6 +243,21 @@ def check_before_training(
         raise InputError(f"{target} is there already and is no bundle: move it away, or name another folder")
 
 
+def encoding_of(settings: FineTuning, pair: bool) -> EncodingSettings:
+    """How the trained model reads."""
+    if pair:
+        return EncodingSettings("pair", settings.max_tokens)
+    if settings.windows == 1:
+        return EncodingSettings("fixed", settings.max_tokens)
+    return EncodingSettings(
+        "fixed",
+        settings.max_tokens,
+        windows=settings.windows,
+        overlap=settings.overlap,
+        aggregation=settings.aggregation,
+    )
+
+
 def new_fixed_model(
     start: Start, specs: Sequence[HeadSpec], features: FeatureSpec, tokenizer: TextTokenizer, settings: FineTuning
 ) -> FixedModel:
@@ -241,7 +266,8 @@ def new_fixed_model(
     vectors = {
         spec.name: text_vectors(encoder, tokenizer, spec.labels) for spec in specs if spec.kind in ("choice", "labels")
     }
-    return FixedModel(encoder, specs, features, dropout=settings.dropout, vectors=vectors)
+    weigh = settings.windows > 1 and settings.aggregation == "attention"
+    return FixedModel(encoder, specs, features, dropout=settings.dropout, vectors=vectors, weigh_windows=weigh)
 
 
 @torch.inference_mode()

@@ -20,6 +20,7 @@ from julia1.runtime.batches import padded_batches
 from julia1.text.states import framed, framed_pair, pad_rows
 from julia1.text.tags import Offsets, TextSpan, tags_of
 from julia1.text.tokenizer import TextTokenizer
+from julia1.text.windows import Window, read_tokens, windows_of
 from julia1.train.data.pairs import Best, Match
 from julia1.train.data.rows import Answer, DataRow, Head, is_number, labels_of
 from julia1.train.data.spans import Spans
@@ -41,6 +42,8 @@ class Item:
             the tag of each token without [CLS] and [SEP], int64.
         numbers, categories: features.
         text, offsets, spans: for tags: the text, the characters of each token, and the spans to find by head.
+        windows: the parts in which the text is read, as ranges of its tokens; ``ids`` is the first of them.
+        more: piece ids of the further ones.
         others: piece ids of the texts that this one is compared with, read apart: the other of a pair, or candidates.
     """
 
@@ -52,11 +55,14 @@ class Item:
     offsets: Offsets = ()
     spans: Mapping[str, Sequence[TextSpan]] = field(default_factory=dict)
     others: Sequence[list[int]] = ()
+    windows: Sequence[Window] = ((0, 0),)
+    more: Sequence[list[int]] = ()
 
     @property
     def padded_tokens(self) -> int:
-        """What the item takes in a batch: its longest text, times how many there are."""
-        return max(len(self.ids), *map(len, self.others)) * (1 + len(self.others)) if self.others else len(self.ids)
+        """What the item takes in a batch: its longest row, times how many there are."""
+        rows = [self.ids, *self.more, *self.others]
+        return max(map(len, rows)) * len(rows)
 
 
 def head_specs(heads: Mapping[str, Head], rows: Sequence[DataRow], size: int = 0) -> list[HeadSpec]:
@@ -138,7 +144,8 @@ def make_items(
     seconds = tokenizer.ids([row.second for row in rows]) if pair else [[] for _ in rows]
     others_of = [tokenizer.ids([t for t in (row.second, *row.candidates) if t]) if apart else [] for row in rows]
     for row, (ids, offsets), second, others in zip(rows, pieces, seconds, others_of, strict=True):
-        places_read = offsets[:room]
+        windows = windows_of(len(ids), room, settings.overlap, settings.windows)
+        places_read = offsets[: read_tokens(windows)]
         spans = {
             spec.name: text_spans(spec, row.answers[spec.name], row.place)
             for spec in tagging
@@ -153,10 +160,13 @@ def make_items(
         }
         numbers = tuple(_number(row, name) for name in features.numbers)
         categories = tuple(_category(row, name, known) for name, known in places.items())
-        frame = framed_pair(tokenizer, ids, second, settings.max_tokens) if pair else framed(tokenizer, ids, room + 2)
+        if pair:
+            first, *more = [framed_pair(tokenizer, ids, second, settings.max_tokens)[0]]
+        else:
+            first, *more = (framed(tokenizer, ids[start:end], room + 2)[0] for start, end in windows)
         compared = [framed(tokenizer, other, room + 2)[0] for other in others]
         text = row.text if tagging else ""
-        items.append(Item(frame[0], targets, numbers, categories, text, places_read, spans, compared))
+        items.append(Item(first, targets, numbers, categories, text, places_read, spans, compared, windows, more))
     return items
 
 
@@ -193,8 +203,17 @@ def target_of(spec: HeadSpec, answer: Answer, place: str, level_spread: float) -
     return target
 
 
+def window_rows(items: Sequence[Item]) -> list[list[int]]:
+    """For each item, which rows of ``collate`` are its windows."""
+    found, at = [[number] for number in range(len(items))], len(items)
+    for rows, item in zip(found, items, strict=True):
+        rows += range(at, at + len(item.more))
+        at += len(item.more)
+    return found
+
+
 def by_item(outputs: npt.NDArray[np.float32], items: Sequence[Item]) -> list[npt.NDArray[np.float32]]:
-    """Outputs of the rows of ``collate``, gathered by item: ``[1 + others, ...]``."""
+    """Outputs of items, followed by those of what they are compared with, gathered by item: ``[1 + others, ...]``."""
     found, start = [], len(items)
     for number, item in enumerate(items):
         end = start + len(item.others)
@@ -237,13 +256,16 @@ def bucketed(items: Sequence[Item], settings: FineTuning, rng: random.Random | N
 
 
 def collate(items: Sequence[Item], pad: int) -> dict[str, Tensor]:
-    """A padded batch, as ``FixedModel`` takes it: the texts of all items, then what they are compared with."""
+    """A padded batch, as ``FixedModel`` takes it: the first windows of all items, then their further ones, then what
+    they are compared with."""
+    more = [item for item in items for _ in item.more]
     others = [other for item in items for other in item.others]
-    ids, mask = pad_rows([*(item.ids for item in items), *others], pad)
+    rows = [*(item.ids for item in items), *(window for item in items for window in item.more), *others]
+    ids, mask = pad_rows(rows, pad)
     batch = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
     if items[0].numbers or items[0].categories:
-        numbers = [item.numbers for item in items] + [(math.nan,) * len(items[0].numbers)] * len(others)
-        categories = [item.categories for item in items] + [(0,) * len(items[0].categories)] * len(others)
+        numbers = [item.numbers for item in (*items, *more)] + [(math.nan,) * len(items[0].numbers)] * len(others)
+        categories = [item.categories for item in (*items, *more)] + [(0,) * len(items[0].categories)] * len(others)
         batch["numbers"] = torch.tensor(numbers, dtype=torch.float32)
         batch["categories"] = torch.tensor(categories, dtype=torch.int64)
     return batch

@@ -95,6 +95,9 @@ class FineTuning:
         level_spread: an ordinal target is a bell over the levels, so many levels wide; 0 for the level alone.
         feature_dropout: share of structured features that are hidden from a step.
         train_embeddings: train the word embeddings too.
+        windows: parts in which a long text is read, at most; 1 to cut it after ``max_tokens``.
+        overlap: tokens that two windows share.
+        aggregation: how the outputs of windows become one: ``mean``, or ``attention``, weights that are learned.
         pairing: how two texts are read: ``cross``, both in one row of the encoder, which sees more; ``towers``, each by
             itself, so that many can be compared fast; ``auto``, towers where there are candidates to rank, else cross.
     """
@@ -120,6 +123,9 @@ class FineTuning:
     bf16: bool = True
     train_embeddings: bool = False
     pairing: str = "auto"
+    windows: int = 1
+    overlap: int = 32
+    aggregation: str = "mean"
     seed: int = 1
 
 
