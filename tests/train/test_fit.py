@@ -37,8 +37,10 @@ from julia1.runtime.fixed import ReadState, head_answer  # noqa: E402
 from julia1.runtime.variants import missing_needs  # noqa: E402
 from julia1.train.data.files import Columns  # noqa: E402
 from julia1.train.data.rows import read_rows  # noqa: E402
-from julia1.train.fit import Fitted, Parts, fit, make_parts  # noqa: E402
+from julia1.train.fit import fit  # noqa: E402
 from julia1.train.metrics import head_figures  # noqa: E402
+from julia1.train.package import Fitted  # noqa: E402
+from julia1.train.parts import Parts, make_parts  # noqa: E402
 from julia1.train.recipe import FineTuning  # noqa: E402
 from julia1.train.start import start_from_bundle  # noqa: E402
 

@@ -18,8 +18,10 @@ from julia1.bundle import Bundle  # noqa: E402
 from julia1.bundle.heads import HeadSpec  # noqa: E402
 from julia1.cli.app import main  # noqa: E402
 from julia1.train.data.rows import read_rows  # noqa: E402
-from julia1.train.fit import Fitted, fit, make_parts  # noqa: E402
+from julia1.train.fit import fit  # noqa: E402
+from julia1.train.package import Fitted  # noqa: E402
 from julia1.train.pairing import match_figures, rank_figures, reads_pairs  # noqa: E402
+from julia1.train.parts import make_parts  # noqa: E402
 from julia1.train.recipe import FineTuning  # noqa: E402
 from julia1.train.start import start_from_bundle  # noqa: E402
 

@@ -197,7 +197,8 @@ def test_any_known_encoder_is_trained_and_served(kind: str, tokenizer_file: Path
 
     from julia1 import load
     from julia1.train.data.rows import read_rows
-    from julia1.train.fit import fit, make_parts
+    from julia1.train.fit import fit
+    from julia1.train.parts import make_parts
     from julia1.train.recipe import FineTuning
 
     own = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4} if kind != "distilbert" else {}
@@ -235,7 +236,8 @@ def test_any_known_encoder_is_trained_and_served(kind: str, tokenizer_file: Path
 
 def test_a_tokenizer_of_another_model_is_named(folder: Path, tmp_path: Path) -> None:
     from julia1.train.data.rows import read_rows
-    from julia1.train.fit import fit, make_parts
+    from julia1.train.fit import fit
+    from julia1.train.parts import make_parts
     from julia1.train.recipe import FineTuning
 
     rows = [{"text": f"{('order', 'music')[i % 2]} {i}", "label": ("order", "music")[i % 2]} for i in range(40)]

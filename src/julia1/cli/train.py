@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from julia1 import settings
 from julia1.cli.data import Extra, names
 from julia1.cli.flags import Commands, add_json, positive
 from julia1.cli.printing import columns, print_json
 from julia1.errors import InputError
+
+if TYPE_CHECKING:
+    from julia1.train.search import Run
 
 RECIPES = (".yaml", ".yml")
 _SETTINGS = ("epochs", "max_tokens", "seed", "pairing", "windows", "overlap", "aggregation")
@@ -65,6 +69,13 @@ def add_to(commands: Commands) -> None:
         "--aggregation", choices=("mean", "attention"), help="how the parts become one answer (default: mean)"
     )
     rows.add_argument("--seed", type=positive, metavar="N", help="of split and training")
+    rows.add_argument(
+        "--search",
+        metavar="NAME=A,B",
+        action="append",
+        default=[],
+        help="train with each value of a hyper-parameter and keep the best; give several for a grid",
+    )
     recipe = parser.add_argument_group("a recipe")
     recipe.add_argument("--data", metavar="DIR", type=Path, help="one folder a data set")
     recipe.add_argument("--backbone", metavar="DIR", type=Path, help="a Hugging Face model folder")
@@ -95,10 +106,13 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
         read_rows([path], chosen) if path is not None else None for path in (arguments.validation, arguments.test)
     ]
     with Extra():
-        from julia1.train.fit import fit, make_parts
+        from julia1.train.fit import fit
+        from julia1.train.parts import make_parts
         from julia1.train.recipe import FineTuning
+        from julia1.train.search import parse_space, search
         from julia1.train.start import find_start
 
+        space = parse_space(arguments.search)
         start = find_start(arguments.base or settings.model_path())
         given = {name: getattr(arguments, name) for name in _SETTINGS}
         cpu = probe()
@@ -107,14 +121,23 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
         tuning = replace(tuning, **{name: value for name, value in given.items() if value is not None})
         parts = make_parts(data, others[0], others[1], tuning.seed)
         name = arguments.name or arguments.output.resolve().name
-        fitted = fit(parts, start, arguments.output, tuning, name=name, version=version, report=_report_epoch)
+        runs: list[Run] = []
+        if space:
+            fitted, runs = search(
+                parts, start, arguments.output, tuning, space, name=name, version=version, report=_report_run
+            )
+        else:
+            fitted = fit(parts, start, arguments.output, tuning, name=name, version=version, report=_report_epoch)
     if arguments.json:
         found = {"validation": fitted.validation, "test": fitted.test, "parity": fitted.parity.largest}
+        found.update({"runs": [run.to_dict() for run in runs]} if runs else {})
         print_json({"bundle": str(fitted.bundle.folder), **found})
         return 0
     print(f"{fitted.bundle.folder}: {name} {version}")
     if parts.left_out:
         print(f"{parts.left_out:,} training rows left out: they stand in the validation or test rows too")
+    if runs:
+        print("runs, best first", *columns(_table_of(runs)), sep="\n")
     for part, figures in (("validation", fitted.validation), ("test", fitted.test)):
         lines = [[head, ", ".join(f"{key} {value:.3f}" for key, value in own.items())] for head, own in figures.items()]
         print(f"{part} rows", *columns(lines), sep="\n")
@@ -125,6 +148,8 @@ def _run_recipe(arguments: argparse.Namespace, version: str) -> int:
     for flag in ("validation", "test", "base", "name", "text", *_SETTINGS):
         if getattr(arguments, flag) is not None:
             raise InputError(f"--{flag.replace('_', '-')} is for labelled rows, and {arguments.sources[0]} is a recipe")
+    if arguments.search:
+        raise InputError(f"--search is for labelled rows, and {arguments.sources[0]} is a recipe")
     if len(arguments.sources) > 1:
         raise InputError(f"a recipe stands alone, without {arguments.sources[1]}")
     (path,) = arguments.sources
@@ -154,6 +179,23 @@ def _run_recipe(arguments: argparse.Namespace, version: str) -> int:
             f"{released.bundle.folder}: {recipe.name} {version}, departs from PyTorch by {figures['fp32']:.1e} at most"
         )
     return 0
+
+
+def _table_of(runs: Sequence[Run]) -> list[list[str]]:
+    """Runs as a table, the best first."""
+    names = list(runs[0].chosen)
+    ordered = sorted(runs, key=lambda run: -1.0 if run.score is None else run.score, reverse=True)
+    lines = [["run", *names, "validation", "seconds"]]
+    for run in ordered:
+        score = run.problem if run.score is None else f"{run.score:.4f}"
+        lines.append([str(run.number), *(str(run.chosen[name]) for name in names), score, f"{run.seconds:.0f}"])
+    return lines
+
+
+def _report_run(run: Run) -> None:
+    chosen = "  ".join(f"{name} {value}" for name, value in run.chosen.items())
+    score = run.problem if run.score is None else f"{run.score:.4f}"
+    print(f"run {run.number}  {chosen}  validation {score}", file=sys.stderr, flush=True)
 
 
 def _report_epoch(record: dict[str, Any]) -> None:

@@ -1,0 +1,220 @@
+"""From a tuned model to a bundle: rounded weights, graphs with parity, calibration, figures, card."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import torch
+
+from julia1.bundle import Bundle, BundleWriter, EncodingSettings, Manifest
+from julia1.bundle.heads import FeatureSpec
+from julia1.errors import VerificationError
+from julia1.export import SharedWeights, fixed_graph, input_ranges
+from julia1.export.parity import Parity, require_parity
+from julia1.model.fixed_model import FixedModel
+from julia1.model.weights import load_fixed, round_weights, save_weights
+from julia1.runtime.cpu import probe
+from julia1.runtime.engines import open_engine
+from julia1.runtime.fixed import FixedScorer, Given
+from julia1.runtime.variants import missing_needs
+from julia1.text.tokenizer import TextTokenizer
+from julia1.train.data.rows import DataRow
+from julia1.train.finetune import outputs_of
+from julia1.train.head_calibration import calibrate_heads
+from julia1.train.items import Item, Outputs, collate
+from julia1.train.metrics import figures_of
+from julia1.train.pairing import fitted_scales
+from julia1.train.parts import Parts
+from julia1.train.recipe import FineTuning
+from julia1.train.release import INT8_NEEDS, WEIGHT_FILE, measured_variant
+from julia1.train.start import Start
+
+SERVED_TOKENS = 4096
+"""Padded tokens of a batch when the exported model is measured."""
+RANGE_ROWS = 200
+PARITY_ROWS = 64
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A model at its best epoch, with what it was trained on.
+
+    Attributes:
+        model, tokenizer, features, settings: as trained.
+        pair: two texts were read in one row.
+        train, validation, test: the rows as the model takes them.
+        score: mean over the heads of the figure that each is chosen by, on the validation rows.
+    """
+
+    model: FixedModel
+    tokenizer: TextTokenizer
+    features: FeatureSpec
+    settings: FineTuning
+    pair: bool
+    train: list[Item]
+    validation: list[Item]
+    test: list[Item]
+    score: float
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What ``fit`` made.
+
+    Attributes:
+        bundle: the model.
+        validation, test: figures by head; ``test`` is measured once, with the bundle as it serves.
+        parity: fp32 graph against PyTorch.
+    """
+
+    bundle: Bundle
+    validation: dict[str, dict[str, float]]
+    test: dict[str, dict[str, float]]
+    parity: Parity
+
+
+def package(tuned: Tuned, parts: Parts, start: Start, target: Path, name: str, version: str) -> Fitted:
+    """Write the bundle of a tuned model to ``target`` and measure it; the test rows are read here, once.
+
+    Raises:
+        VerificationError: the fp32 graph departs from PyTorch by 1e-4 or more.
+        BundleError: ``target`` cannot be written.
+    """
+    model, tokenizer, settings = tuned.model, tuned.tokenizer, tuned.settings
+    items, validation = tuned.train, tuned.validation
+    ranges = input_ranges(model.eval(), _feeds(items, tokenizer.pad))
+    round_weights(model, ranges)
+    exact = replace(settings, bf16=False)
+    found = outputs_of(model, validation, tokenizer.pad, exact)
+    final, calibration = calibrate_heads(fitted_scales(model), found, validation)
+    facts = _facts(settings, parts, start)
+    figures = figures_of(final, found, validation, calibration)
+    facts["figures"] = {"Validation rows": _table(figures)}
+    with BundleWriter(target, replace=True) as writer:
+        save_weights(model, writer.folder / WEIGHT_FILE, ranges)
+        weights = writer.add(writer.folder / WEIGHT_FILE, WEIGHT_FILE)
+        stored = load_fixed(writer.folder / WEIGHT_FILE)
+        again = outputs_of(stored, validation[:8], tokenizer.pad, exact)
+        pairs = [pair for head in final for pair in zip(again[head.name], found[head.name], strict=False)]
+        if any(np.abs(one - other).max(initial=0.0) > 1e-3 for one, other in pairs):
+            raise VerificationError("the stored model gives other outputs than the trained one: do not ship it")
+        manifest = Manifest(
+            name=name,
+            version=version,
+            kind="fixed",
+            encoding=encoding_of(settings, tuned.pair),
+            tokenizer=writer.add(start.tokenizer_file, "tokenizer.json"),
+            calibration=calibration,
+            variants=(),
+            checkpoint=(weights,),
+            provenance=facts,
+            heads=tuple(final),
+            features=tuned.features,
+        )
+        variants, parity = [], Parity(0.0, 0.0, 0)
+        for precision, needs in (("int8", INT8_NEEDS), ("fp32", {})):
+            path = writer.folder / f"model-{precision}.onnx"
+            onnx.save_model(fixed_graph(SharedWeights(writer.folder / WEIGHT_FILE), precision), path)
+            files = (writer.add(path, path.name), weights)
+            scorer = FixedScorer(manifest, tokenizer, open_engine("onnxruntime", path, settings.threads))
+            parity = fixed_parity(stored, scorer, parts.train[:PARITY_ROWS], items[:PARITY_ROWS], tokenizer.pad, exact)
+            variants.append(measured_variant(precision, files, needs, parity, "output"))
+        require_parity(parity)
+        test = {}
+        served = next(variant for variant in variants if not missing_needs(variant, probe()))
+        if parts.test:
+            engine = open_engine("onnxruntime", writer.folder / served.files[0].path, settings.threads)
+            outputs = served_outputs(FixedScorer(manifest, tokenizer, engine), parts.test)
+            test = figures_of(final, outputs, tuned.test, calibration)
+            facts["figures"][f"Test rows, measured once ({served.name})"] = _table(test)
+        bundle = writer.finish(replace(manifest, variants=tuple(variants), provenance=facts))
+    return Fitted(bundle, figures, test, parity)
+
+
+def encoding_of(settings: FineTuning, pair: bool) -> EncodingSettings:
+    """How the trained model reads."""
+    if pair:
+        return EncodingSettings("pair", settings.max_tokens)
+    if settings.windows == 1:
+        return EncodingSettings("fixed", settings.max_tokens)
+    return EncodingSettings(
+        "fixed",
+        settings.max_tokens,
+        windows=settings.windows,
+        overlap=settings.overlap,
+        aggregation=settings.aggregation,
+    )
+
+
+def fixed_parity(
+    model: FixedModel,
+    scorer: FixedScorer,
+    rows: Sequence[DataRow],
+    items: Sequence[Item],
+    pad: int,
+    settings: FineTuning,
+) -> Parity:
+    """Compare the outputs of every head with PyTorch's, in batches of eight."""
+    differences = []
+    for start in range(0, len(rows), 8):
+        some = rows[start : start + 8]
+        expected = outputs_of(model, items[start : start + 8], pad, settings)
+        found = served_outputs(scorer, some)
+        differences += [
+            np.abs(one - other).ravel()
+            for name, of_head in found.items()
+            for one, other in zip(expected[name], of_head, strict=True)
+        ]
+    flat = np.concatenate(differences)
+    return Parity(float(flat.max()), float(flat.mean()), len(flat))
+
+
+def served_outputs(scorer: FixedScorer, rows: Sequence[DataRow]) -> Outputs:
+    """What a bundle gives for labelled rows."""
+    second = scorer.reads_pairs
+    given = [Given(row.text, row.second if second else None, row.features) for row in rows]
+    outputs, _ = scorer.outputs(given, False, SERVED_TOKENS)
+    found: Outputs = {head.name: values for head, values in zip(scorer.heads, outputs, strict=True)}
+    if any(head.size for head in scorer.heads):
+        others = [[text for text in (row.second, *row.candidates) if text] for row in rows]
+        flat = [Given(text) for texts in others for text in texts]
+        of_others, _ = scorer.outputs(flat, False, SERVED_TOKENS)
+        for head, values in zip(scorer.heads, of_others, strict=True):
+            if head.size:
+                rest = iter(values)
+                found[head.name] = [
+                    np.stack([own, *(next(rest) for _ in texts)])
+                    for own, texts in zip(found[head.name], others, strict=True)
+                ]
+    return found
+
+
+def _feeds(items: Sequence[Item], pad: int) -> list[dict[str, npt.NDArray[Any]]]:
+    step = max(1, len(items) // RANGE_ROWS)
+    return [{name: value.numpy() for name, value in collate([item], pad).items()} for item in items[::step]]
+
+
+def _facts(settings: FineTuning, parts: Parts, start: Start) -> dict[str, Any]:
+    return {
+        "base_model": start.name,
+        "rows": {
+            "train": len(parts.train),
+            "validation": len(parts.validation),
+            "test": len(parts.test),
+            "left out": parts.left_out,
+        },
+        "seed": settings.seed,
+        "hyper_parameters": asdict(settings),
+        "versions": {"python": platform.python_version(), "torch": torch.__version__, "onnx": onnx.__version__},
+    }
+
+
+def _table(figures: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
+    return [{"head": name, **{key: round(value, 4) for key, value in found.items()}} for name, found in figures.items()]
