@@ -78,11 +78,11 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(
 
     real = module.tune
 
-    def failing(parts: Any, start: Any, folder: Path, settings: FineTuning, *more: Any) -> Any:
+    def failing(parts: Any, start: Any, folder: Path, settings: FineTuning, **more: Any) -> Any:
         if settings.learning_rate > 1:
             folder.mkdir(parents=True)
             raise TrainingError("the loss is nan")
-        return real(parts, start, folder, settings, *more)
+        return real(parts, start, folder, settings, **more)
 
     monkeypatch.setattr(module, "tune", failing)
     space = {"learning_rate": [5.0, 1e-3]}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from julia1 import settings
 from julia1.cli.data import Extra, names
-from julia1.cli.flags import Commands, add_json, positive
+from julia1.cli.flags import Commands, add_json, fraction, positive
 from julia1.cli.printing import columns, print_json
 from julia1.errors import InputError
 
@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     from julia1.train.search import Run
 
 RECIPES = (".yaml", ".yml")
-_SETTINGS = ("epochs", "max_tokens", "seed", "pairing", "windows", "overlap", "aggregation")
+_SETTINGS = (
+    "epochs",
+    "max_tokens",
+    "seed",
+    "pairing",
+    "windows",
+    "overlap",
+    "aggregation",
+    "teacher_share",
+    "teacher_temperature",
+)
 """Flags that set the hyper-parameter of their name."""
 
 
@@ -70,6 +80,13 @@ def add_to(commands: Commands) -> None:
     )
     rows.add_argument("--seed", type=positive, metavar="N", help="of split and training")
     rows.add_argument(
+        "--teacher",
+        metavar="MODEL",
+        help="learn from its probabilities too: a bundle, or a Hugging Face classifier (folder or hub)",
+    )
+    rows.add_argument("--teacher-share", type=fraction, metavar="X", help="what it counts beside the labels (0.5)")
+    rows.add_argument("--teacher-temperature", type=float, metavar="T", help="how soft its probabilities are (2)")
+    rows.add_argument(
         "--search",
         metavar="NAME=A,B",
         action="append",
@@ -111,9 +128,11 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
         from julia1.train.recipe import FineTuning
         from julia1.train.search import parse_space, search
         from julia1.train.start import find_start
+        from julia1.train.teaching import find_teacher
 
         space = parse_space(arguments.search)
         start = find_start(arguments.base or settings.model_path())
+        teacher = find_teacher(arguments.teacher) if arguments.teacher else None
         given = {name: getattr(arguments, name) for name in _SETTINGS}
         cpu = probe()
         # bfloat16 that the CPU has to imitate is several times slower than fp32
@@ -124,10 +143,27 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
         runs: list[Run] = []
         if space:
             fitted, runs = search(
-                parts, start, arguments.output, tuning, space, name=name, version=version, report=_report_run
+                parts,
+                start,
+                arguments.output,
+                tuning,
+                space,
+                name=name,
+                version=version,
+                report=_report_run,
+                teacher=teacher,
             )
         else:
-            fitted = fit(parts, start, arguments.output, tuning, name=name, version=version, report=_report_epoch)
+            fitted = fit(
+                parts,
+                start,
+                arguments.output,
+                tuning,
+                name=name,
+                version=version,
+                report=_report_epoch,
+                teacher=teacher,
+            )
     if arguments.json:
         found = {"validation": fitted.validation, "test": fitted.test, "parity": fitted.parity.largest}
         found.update({"runs": [run.to_dict() for run in runs]} if runs else {})
@@ -145,7 +181,7 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
 
 
 def _run_recipe(arguments: argparse.Namespace, version: str) -> int:
-    for flag in ("validation", "test", "base", "name", "text", *_SETTINGS):
+    for flag in ("validation", "test", "base", "name", "text", "teacher", *_SETTINGS):
         if getattr(arguments, flag) is not None:
             raise InputError(f"--{flag.replace('_', '-')} is for labelled rows, and {arguments.sources[0]} is a recipe")
     if arguments.search:

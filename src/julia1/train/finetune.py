@@ -69,6 +69,23 @@ def head_loss(
     return (each if weights is None else each * weights).sum()
 
 
+def teacher_loss(spec: HeadSpec, outputs: Tensor, items: Sequence[Item], temperature: float) -> Tensor:
+    """Summed divergence from a teacher's soft labels over the items that have them, times the temperature squared.
+
+    The square keeps gradients as large as at a temperature of 1 (Hinton et al. 2015).
+    """
+    kept = [i for i, item in enumerate(items) if spec.name in item.teacher]
+    if not kept:
+        return outputs.sum() * 0.0
+    found = outputs[kept].float() / temperature
+    wanted = torch.from_numpy(np.stack([items[i].teacher[spec.name] for i in kept])) / temperature
+    if spec.kind == "labels":
+        each = nn.functional.binary_cross_entropy_with_logits(found, wanted.sigmoid(), reduction="none")
+        return temperature**2 * each.mean(1).sum() * min(len(spec.labels), 8)
+    target, logs = wanted.softmax(-1), found.log_softmax(-1)
+    return temperature**2 * nn.functional.kl_div(logs, target, reduction="sum")
+
+
 def _vector_loss(spec: HeadSpec, head: VectorHead, vectors: Tensor, items: Sequence[Item], smoothing: float) -> Tensor:
     """Of texts read apart. A pair: cross-entropy. Candidates: each wrong one should stay ``MARGIN`` under the best."""
     total, start = vectors.sum() * 0.0, len(items)
@@ -171,6 +188,7 @@ class FineTuner:
         self._weights = {
             spec.name: label_weights(spec, items) if settings.class_weights else None for spec in model.specs
         }
+        self._taught = {name for item in items for name in item.teacher}
         per_epoch = sum(1 for _ in bucketed(items, settings, random.Random(0)))
         self.fingerprint = _fingerprint(model, items, validation, settings)
         self.total = max(1, math.ceil(per_epoch / settings.accumulate)) * settings.epochs
@@ -225,20 +243,7 @@ class FineTuner:
                 feeds = _with_gaps(collate(items, self.pad), self.settings.feature_dropout)
                 with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.settings.bf16):
                     outputs = of_items(self.model, self.model(**feeds), items)
-                loss = sum(
-                    (
-                        head_loss(
-                            spec,
-                            head,
-                            outputs[spec.name],
-                            items,
-                            self.settings.label_smoothing,
-                            self._weights[spec.name],
-                        )
-                        for spec, head in zip(self.model.specs, self.model.heads, strict=True)
-                    ),
-                    torch.zeros(()),
-                )
+                loss = self._loss(outputs, items)
                 (loss / size).backward()  # type: ignore[no-untyped-call]
                 total += loss.item()
             nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
@@ -252,6 +257,18 @@ class FineTuner:
             if self.step % 200 == 0:
                 self._save()
         return total / max(1, rows)
+
+    def _loss(self, outputs: Mapping[str, Tensor], items: Sequence[Item]) -> Tensor:
+        """Summed over heads and items."""
+        settings, total = self.settings, torch.zeros(())
+        share = settings.teacher_share if self._taught else 0.0
+        for spec, head in zip(self.model.specs, self.model.heads, strict=True):
+            of_head, weights = outputs[spec.name], self._weights[spec.name]
+            own = 1 - share if spec.name in self._taught else 1.0
+            total = total + own * head_loss(spec, head, of_head, items, settings.label_smoothing, weights)
+            if spec.name in self._taught:
+                total = total + share * teacher_loss(spec, of_head, items, settings.teacher_temperature)
+        return total
 
     def _save(self) -> None:
         self._write(
@@ -339,6 +356,8 @@ def _fingerprint(model: FixedModel, items: Sequence[Item], validation: Sequence[
     digest = hashlib.sha256(repr((asdict(settings), model.specs, model.feature_spec, model.pooling)).encode())
     for item in (*items, *validation):
         digest.update(repr((item.ids, item.more, item.others, item.numbers, item.categories)).encode())
+        for name, logits in item.teacher.items():
+            digest.update(name.encode() + logits.round(3).tobytes())
         for name, target in item.targets.items():
             digest.update(name.encode() + target.tobytes())
     for parameter in model.encoder.parameters():

@@ -25,6 +25,7 @@ from julia1.train.pairing import reads_pairs
 from julia1.train.parts import Parts
 from julia1.train.recipe import FineTuning
 from julia1.train.start import Start
+from julia1.train.teaching import Teacher, taught
 
 
 def fit(
@@ -36,6 +37,7 @@ def fit(
     name: str,
     version: str,
     report: Report | None = None,
+    teacher: Teacher | None = None,
 ) -> Fitted:
     """Train a model on ``parts`` and write ``output/bundle``; a run found in ``output`` is taken up.
 
@@ -46,12 +48,22 @@ def fit(
         settings: hyper-parameters.
         name, version: of the bundle.
         report: called with a record after every epoch.
+        teacher: what it makes of the training rows is learned too.
     """
     check_before_training(parts, start, output, settings, name, version)
-    return package(tune(parts, start, output, settings, report), parts, start, output / "bundle", name, version)
+    return package(
+        tune(parts, start, output, settings, report, teacher), parts, start, output / "bundle", name, version
+    )
 
 
-def tune(parts: Parts, start: Start, folder: Path, settings: FineTuning, report: Report | None = None) -> Tuned:
+def tune(
+    parts: Parts,
+    start: Start,
+    folder: Path,
+    settings: FineTuning,
+    report: Report | None = None,
+    teacher: Teacher | None = None,
+) -> Tuned:
     """Train a model on ``parts`` up to its best epoch; a run found in ``folder`` is taken up."""
     tokenizer = TextTokenizer.from_file(start.tokenizer_file)
     pair = reads_pairs(parts.train, settings)
@@ -62,6 +74,8 @@ def tune(parts: Parts, start: Start, folder: Path, settings: FineTuning, report:
         make_items(rows, specs, tokenizer, settings, features, pair)
         for rows in (parts.train, parts.validation, parts.test)
     )
+    if teacher is not None:
+        items = taught(items, parts.train, specs, teacher)
     torch.manual_seed(settings.seed)
     model = new_fixed_model(start, specs, features, tokenizer, settings)
 
@@ -71,7 +85,18 @@ def tune(parts: Parts, start: Start, folder: Path, settings: FineTuning, report:
 
     tuner = FineTuner(model, items, validation, tokenizer.pad, settings, folder, metric)
     best = tuner.run(report)
-    return Tuned(model, tokenizer, features, settings, pair, items, validation, test_items, best["score"])
+    return Tuned(
+        model,
+        tokenizer,
+        features,
+        settings,
+        pair,
+        items,
+        validation,
+        test_items,
+        best["score"],
+        teacher.name if teacher else "",
+    )
 
 
 def check_before_training(
@@ -97,6 +122,11 @@ def check_before_training(
     if not 3 <= settings.max_tokens <= most:
         raise InputError(f"max_tokens is {settings.max_tokens}: this encoder reads 3 to {most}")
     entry = FileEntry("x", "0" * 64, 1)
+    if not 0 <= settings.teacher_share <= 1 or settings.teacher_temperature <= 0:
+        raise InputError(
+            f"teacher_share is {settings.teacher_share:g}, teacher_temperature {settings.teacher_temperature:g}: the "
+            "share lies between 0 and 1, the temperature above 0"
+        )
     if settings.windows < 1:
         raise InputError(f"windows is {settings.windows}: at least 1, to read texts in one part")
     if settings.windows > 1 and not 0 <= settings.overlap < settings.max_tokens - 2:

@@ -44,6 +44,7 @@ class Item:
         text, offsets, spans: for tags: the text, the characters of each token, and the spans to find by head.
         windows: the parts in which the text is read, as ranges of its tokens; ``ids`` is the first of them.
         more: piece ids of the further ones.
+        teacher: by head, the logits that a teacher gives for this item.
         others: piece ids of the texts that this one is compared with, read apart: the other of a pair, or candidates.
     """
 
@@ -57,6 +58,7 @@ class Item:
     others: Sequence[list[int]] = ()
     windows: Sequence[Window] = ((0, 0),)
     more: Sequence[list[int]] = ()
+    teacher: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)
 
     @property
     def padded_tokens(self) -> int:

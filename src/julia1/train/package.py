@@ -50,6 +50,7 @@ class Tuned:
         model, tokenizer, features, settings: as trained.
         pair: two texts were read in one row.
         train, validation, test: the rows as the model takes them.
+        teacher: name of the model that was learned from, '' for none.
         score: mean over the heads of the figure that each is chosen by, on the validation rows.
     """
 
@@ -62,6 +63,7 @@ class Tuned:
     validation: list[Item]
     test: list[Item]
     score: float
+    teacher: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,8 @@ def package(tuned: Tuned, parts: Parts, start: Start, target: Path, name: str, v
     found = outputs_of(model, validation, tokenizer.pad, exact)
     final, calibration = calibrate_heads(fitted_scales(model), found, validation)
     facts = _facts(settings, parts, start)
+    if tuned.teacher:
+        facts["teacher"] = tuned.teacher
     figures = figures_of(final, found, validation, calibration)
     facts["figures"] = {"Validation rows": _table(figures)}
     with BundleWriter(target, replace=True) as writer:

@@ -98,6 +98,9 @@ class FineTuning:
         windows: parts in which a long text is read, at most; 1 to cut it after ``max_tokens``.
         overlap: tokens that two windows share.
         aggregation: how the outputs of windows become one: ``mean``, or ``attention``, weights that are learned.
+        teacher_share: what a teacher counts for, beside the labels: 0 nothing, 1 all.
+        teacher_temperature: what its logits and the model's are divided by: more shows more of what it thinks of the
+            labels that it does not choose.
         pairing: how two texts are read: ``cross``, both in one row of the encoder, which sees more; ``towers``, each by
             itself, so that many can be compared fast; ``auto``, towers where there are candidates to rank, else cross.
     """
@@ -122,6 +125,8 @@ class FineTuning:
     threads: int = 2
     bf16: bool = True
     train_embeddings: bool = False
+    teacher_share: float = 0.5
+    teacher_temperature: float = 2.0
     pairing: str = "auto"
     windows: int = 1
     overlap: int = 32

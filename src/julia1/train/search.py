@@ -17,6 +17,7 @@ from julia1.train.package import Fitted, package
 from julia1.train.parts import Parts
 from julia1.train.recipe import FineTuning, fill
 from julia1.train.start import Start
+from julia1.train.teaching import Teacher
 
 RESULT = "result.json"
 MOST_RUNS = 500
@@ -89,6 +90,7 @@ def search(
     name: str,
     version: str,
     report: Callable[[Run], None] | None = None,
+    teacher: Teacher | None = None,
 ) -> tuple[Fitted, list[Run]]:
     """Train every combination, write the bundle of the best one to ``output/bundle``, and return all runs.
 
@@ -104,7 +106,7 @@ def search(
         check_before_training(parts, start, output, replace(settings, **chosen), name, version)
     runs = []
     for number, chosen in enumerate(grid, start=1):
-        run = _run(number, chosen, parts, start, output, settings)
+        run = _run(number, chosen, parts, start, output, settings, teacher)
         runs.append(run)
         if report:
             report(run)
@@ -113,11 +115,19 @@ def search(
         raise TrainingError(f"every combination failed, the last because {runs[-1].problem}")
     best = max(trained, key=lambda run: run.score or 0.0)
     # a finished run comes back at once, at its best epoch
-    tuned = tune(parts, start, _folder(output, best.number), replace(settings, **best.chosen))
+    tuned = tune(parts, start, _folder(output, best.number), replace(settings, **best.chosen), teacher=teacher)
     return package(tuned, parts, start, output / "bundle", name, version), runs
 
 
-def _run(number: int, chosen: Mapping[str, Any], parts: Parts, start: Start, output: Path, settings: FineTuning) -> Run:
+def _run(
+    number: int,
+    chosen: Mapping[str, Any],
+    parts: Parts,
+    start: Start,
+    output: Path,
+    settings: FineTuning,
+    teacher: Teacher | None,
+) -> Run:
     folder = _folder(output, number)
     result = folder / RESULT
     if result.is_file():
@@ -127,7 +137,7 @@ def _run(number: int, chosen: Mapping[str, Any], parts: Parts, start: Start, out
         return saved
     began = time.monotonic()
     try:
-        score, problem = tune(parts, start, folder, replace(settings, **chosen)).score, ""
+        score, problem = tune(parts, start, folder, replace(settings, **chosen), teacher=teacher).score, ""
     except TrainingError as error:
         score, problem = None, str(error)
     run = Run(number, chosen, score, round(time.monotonic() - began, 1), problem)

@@ -15,7 +15,7 @@ from julia1.errors import InputError
 from julia1.model.backbone import backbone_config, complete_config, load_encoder
 from julia1.model.weights import load_fixed, load_weights, read_weights
 
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _FILES = ["config.json", "tokenizer.json", "*.safetensors", "*.safetensors.index.json"]
 _OLD_FILES = ["pytorch_model*.bin", "pytorch_model.bin.index.json"]
 
@@ -50,7 +50,7 @@ def find_start(place: str | Path) -> Start:
     path = Path(place)
     if path.is_dir() and (path / "config.json").is_file():
         return start_from_folder(path, path.resolve().name)
-    if path.exists() or not _HUB_ID.fullmatch(str(place)):
+    if path.exists() or not HUB_ID.fullmatch(str(place)):
         return start_from_bundle(Bundle.open(path))
     return start_from_folder(fetched(str(place)), str(place))
 

@@ -1,0 +1,156 @@
+"""Teachers: what a larger model makes of the training rows, for a smaller one to learn from (Hinton et al. 2015)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from julia1.bundle.heads import HeadSpec
+from julia1.errors import InputError
+from julia1.questions import Choice
+from julia1.runtime.decider import Decider, load
+from julia1.train.data.rows import DataRow
+from julia1.train.items import Item
+from julia1.train.start import HUB_ID, fetched
+
+TEACHABLE = ("choice", "labels", "yesno", "score")
+BATCH = 32
+BATCH_TOKENS = 4096
+
+Logits = dict[str, list[npt.NDArray[np.float32]]]
+"""By head, for each row: fp32 ``[outputs]``."""
+
+
+class Teacher(Protocol):
+    """Gives logits for heads that it knows.
+
+    Attributes:
+        name: what a card calls it.
+    """
+
+    name: str
+
+    def logits(self, rows: Sequence[DataRow], specs: Sequence[HeadSpec]) -> Logits:
+        """For those of the heads that it can answer; may be none."""
+        ...
+
+
+def find_teacher(place: str | Path) -> Teacher:
+    """A bundle, a folder with a Hugging Face classifier, or ``owner/model`` on the hub, looked for in this order.
+
+    Raises:
+        InputError: a folder that is no classifier, or a hub model that cannot be had.
+        BundleError: a bundle that cannot be read.
+    """
+    path = Path(place)
+    if path.is_dir() and (path / "config.json").is_file():
+        return Remembered(ClassifierTeacher(path, path.resolve().name))
+    if path.exists() or not HUB_ID.fullmatch(str(place)):
+        return Remembered(BundleTeacher(load(path, warm_up=False)))
+    return Remembered(ClassifierTeacher(fetched(str(place)), str(place)))
+
+
+class Remembered:
+    """A teacher that is asked once about the same rows: a search trains on them many times."""
+
+    def __init__(self, teacher: Teacher) -> None:
+        self._teacher = teacher
+        self.name = teacher.name
+        self._last: tuple[object, Logits] | None = None
+
+    def logits(self, rows: Sequence[DataRow], specs: Sequence[HeadSpec]) -> Logits:
+        """As ``Teacher``."""
+        key = ([(row.place, row.text) for row in rows], [(spec.name, spec.kind, spec.labels) for spec in specs])
+        if self._last is None or self._last[0] != key:
+            self._last = key, self._teacher.logits(rows, specs)
+        return self._last[1]
+
+
+class BundleTeacher:
+    """A julia1 bundle. One with fixed heads teaches heads of its names and labels; an open model any choice."""
+
+    def __init__(self, decider: Decider) -> None:
+        self._decider = decider
+        self.name = f"{decider.manifest.name} {decider.manifest.version}"
+
+    def logits(self, rows: Sequence[DataRow], specs: Sequence[HeadSpec]) -> Logits:
+        """As ``Teacher``; an open model is asked which label fits, without a question."""
+        if self._decider.manifest.kind == "open":
+            return self._open(rows, specs)
+        own = {head.name: head for head in self._decider.manifest.heads}
+        taught = [s for s in specs if s.name in own and _alike(own[s.name], s)]
+        if not taught:
+            return {}
+        found = self._decider.head_logits([row.text for row in rows], [row.features for row in rows])
+        return {s.name: [_in_order(values, own[s.name].labels, s.labels) for values in found[s.name]] for s in taught}
+
+    def _open(self, rows: Sequence[DataRow], specs: Sequence[HeadSpec]) -> Logits:
+        taught = [spec for spec in specs if spec.kind == "choice"]
+        if not taught:
+            return {}
+        questions = {spec.name: Choice(None, list(spec.labels)) for spec in taught}
+        found = self._decider.logits([(row.text, questions) for row in rows])
+        return {spec.name: [of_row[number] for of_row in found] for number, spec in enumerate(taught)}
+
+
+class ClassifierTeacher:
+    """A Hugging Face model for sequence classification; it teaches choice heads whose labels are its own."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+        try:
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            self._model: Any = AutoModelForSequenceClassification.from_pretrained(folder, local_files_only=True).eval()
+        except (OSError, ValueError) as error:
+            raise InputError(f"{folder} is no classifier that can teach: {str(error).splitlines()[0]}") from None
+        self.name = name
+        names: Mapping[Any, str] = self._model.config.id2label
+        self._labels = tuple(names[key] for key in sorted(names, key=int))
+
+    def logits(self, rows: Sequence[DataRow], specs: Sequence[HeadSpec]) -> Logits:
+        """As ``Teacher``."""
+        import torch
+
+        taught = [spec for spec in specs if spec.kind == "choice" and set(spec.labels) == set(self._labels)]
+        if not taught:
+            return {}
+        found: list[npt.NDArray[np.float32]] = []
+        for start in range(0, len(rows), BATCH):
+            texts = [row.text for row in rows[start : start + BATCH]]
+            with torch.inference_mode():
+                feeds = self._tokenizer(texts, return_tensors="pt", padding=True, truncation=True)
+                found += list(self._model(**feeds).logits.float().numpy())
+        return {spec.name: [_in_order(values, self._labels, spec.labels) for values in found] for spec in taught}
+
+
+def taught(items: Sequence[Item], rows: Sequence[DataRow], specs: Sequence[HeadSpec], teacher: Teacher) -> list[Item]:
+    """Items with the teacher's logits.
+
+    Raises:
+        InputError: the teacher knows none of the heads.
+    """
+    found = teacher.logits(rows, [spec for spec in specs if spec.kind in TEACHABLE])
+    if not found:
+        heads = ", ".join(f"{spec.name} ({', '.join(spec.labels[:4]) or spec.kind})" for spec in specs)
+        raise InputError(f"the teacher answers none of these heads with the same labels: {heads}")
+    return [
+        replace(item, teacher={name: values[number] for name, values in found.items()})
+        for number, item in enumerate(items)
+    ]
+
+
+def _alike(own: HeadSpec, other: HeadSpec) -> bool:
+    ordered = own.kind in ("score", "yesno")
+    same = own.labels == other.labels if ordered else set(own.labels) == set(other.labels)
+    return own.kind == other.kind and same
+
+
+def _in_order(values: npt.NDArray[np.float32], labels: Sequence[str], wanted: Sequence[str]) -> npt.NDArray[np.float32]:
+    places = {label: number for number, label in enumerate(labels)}
+    return values[[places[label] for label in wanted]]
