@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from julia1.cli.printing import columns, print_json
 from julia1.errors import InputError
 
 if TYPE_CHECKING:
+    from julia1.train.pseudo import Round
     from julia1.train.search import Run
 
 RECIPES = (".yaml", ".yml")
@@ -87,6 +88,14 @@ def add_to(commands: Commands) -> None:
     rows.add_argument("--teacher-share", type=fraction, metavar="X", help="what it counts beside the labels (0.5)")
     rows.add_argument("--teacher-temperature", type=float, metavar="T", help="how soft its probabilities are (2)")
     rows.add_argument(
+        "--unlabelled", metavar="FILE", type=Path, help="rows for the model to label and learn from (pseudo-labels)"
+    )
+    rows.add_argument("--pseudo-threshold", type=fraction, metavar="X", help="how sure it must be (0.95)")
+    rows.add_argument(
+        "--pseudo-quota", type=positive, metavar="N", help="rows of a label at most (as many as labelled)"
+    )
+    rows.add_argument("--pseudo-rounds", type=positive, metavar="N", help="how often it labels and learns (1)")
+    rows.add_argument(
         "--search",
         metavar="NAME=A,B",
         action="append",
@@ -125,6 +134,7 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
     with Extra():
         from julia1.train.fit import fit
         from julia1.train.parts import make_parts
+        from julia1.train.pseudo import PseudoLabels, self_train
         from julia1.train.recipe import FineTuning
         from julia1.train.search import parse_space, search
         from julia1.train.start import find_start
@@ -141,7 +151,19 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
         parts = make_parts(data, others[0], others[1], tuning.seed)
         name = arguments.name or arguments.output.resolve().name
         runs: list[Run] = []
-        if space:
+        rounds: list[Round] = []
+        unlabelled = arguments.unlabelled
+        if unlabelled is not None:
+            if space:
+                raise InputError("--search has no place beside --unlabelled: search first, then label")
+            given = {name: getattr(arguments, f"pseudo_{name}") for name in ("threshold", "quota", "rounds")}
+            how = PseudoLabels(**{name: value for name, value in given.items() if value is not None})
+            rows = read_rows([unlabelled], chosen, answered=False).rows
+            fitted, rounds = self_train(
+                parts, rows, start, arguments.output, tuning, how,
+                name=name, version=version, report=_report_epoch, teacher=teacher,
+            )  # fmt: skip
+        elif space:
             fitted, runs = search(
                 parts,
                 start,
@@ -166,12 +188,15 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
             )
     if arguments.json:
         found = {"validation": fitted.validation, "test": fitted.test, "parity": fitted.parity.largest}
+        found.update({"rounds": [asdict(one) for one in rounds]} if rounds else {})
         found.update({"runs": [run.to_dict() for run in runs]} if runs else {})
         print_json({"bundle": str(fitted.bundle.folder), **found})
         return 0
     print(f"{fitted.bundle.folder}: {name} {version}")
     if parts.left_out:
         print(f"{parts.left_out:,} training rows left out: they stand in the validation or test rows too")
+    for one in rounds:
+        print(f"round {one.number}: {one.added:,} rows labelled by the model, validation {one.score:.4f}")
     if runs:
         print("runs, best first", *columns(_table_of(runs)), sep="\n")
     for part, figures in (("validation", fitted.validation), ("test", fitted.test)):
@@ -181,7 +206,7 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
 
 
 def _run_recipe(arguments: argparse.Namespace, version: str) -> int:
-    for flag in ("validation", "test", "base", "name", "text", "teacher", *_SETTINGS):
+    for flag in ("validation", "test", "base", "name", "text", "teacher", "unlabelled", *_SETTINGS):
         if getattr(arguments, flag) is not None:
             raise InputError(f"--{flag.replace('_', '-')} is for labelled rows, and {arguments.sources[0]} is a recipe")
     if arguments.search:

@@ -213,6 +213,7 @@ def _facts(settings: FineTuning, parts: Parts, start: Start) -> dict[str, Any]:
             "validation": len(parts.validation),
             "test": len(parts.test),
             "left out": parts.left_out,
+            **({"labelled by the model": parts.pseudo} if parts.pseudo else {}),
         },
         "seed": settings.seed,
         "hyper_parameters": asdict(settings),

@@ -18,6 +18,7 @@ class Parts:
         train: to train on.
         validation: to stop and calibrate by.
         test: to measure once at the end; may be empty.
+        pseudo: training rows that a model labelled.
         left_out: training rows that stand in the other parts too, or were made from rows there.
     """
 
@@ -25,6 +26,7 @@ class Parts:
     validation: list[DataRow]
     test: list[DataRow]
     left_out: int = 0
+    pseudo: int = 0
 
 
 def make_parts(data: DataSet, validation: DataSet | None, test: DataSet | None, seed: int) -> Parts:

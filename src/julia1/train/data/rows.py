@@ -95,13 +95,16 @@ class DataSet:
     heads: dict[str, Head] = field(default_factory=dict)
 
 
-def read_rows(paths: Sequence[Path], columns: Columns | None = None, *, allow_empty: bool = False) -> DataSet:
+def read_rows(
+    paths: Sequence[Path], columns: Columns | None = None, *, allow_empty: bool = False, answered: bool = True
+) -> DataSet:
     """Read files of one schema.
 
     Args:
         paths: the files.
         columns: which fields are what.
         allow_empty: take rows whose text is blank too.
+        answered: read answers, of which every row needs one; without it they are passed over.
 
     Raises:
         InputError: a file that cannot be read, a bad row, a row without text or answers, answers of mixed types, or a
@@ -110,7 +113,7 @@ def read_rows(paths: Sequence[Path], columns: Columns | None = None, *, allow_em
     columns = columns or Columns()
     records = [record for path in paths for record in read_records(path, columns)]
     tagged = _tagged(records, columns)
-    rows = [_row(place, data, columns, tagged, allow_empty) for place, data in records]
+    rows = [_row(place, data, columns, tagged, allow_empty, answered) for place, data in records]
     if not rows:
         raise InputError(f"{', '.join(map(str, paths))}: no rows")
     for name in columns.features:
@@ -204,7 +207,9 @@ def _tagged(records: Sequence[tuple[str, dict[str, Any]]], columns: Columns) -> 
     return found
 
 
-def _row(place: str, data: dict[str, Any], columns: Columns, tagged: Collection[str], allow_empty: bool) -> DataRow:
+def _row(
+    place: str, data: dict[str, Any], columns: Columns, tagged: Collection[str], allow_empty: bool, answered: bool
+) -> DataRow:
     text = render(data[_text_field(place, data, columns)], f"{place}: the text")
     if not text.strip() and not allow_empty and not columns.features:
         raise InputError(f"{place}: the text is empty")
@@ -212,7 +217,8 @@ def _row(place: str, data: dict[str, Any], columns: Columns, tagged: Collection[
     second = "" if second is None else render(second, f"{place}: {columns.second!r}")
     candidates = read_candidates(place, data.get("candidates"))
     answers: dict[str, Answer] = {}
-    for name, value in _answer_fields(place, data, columns).items():
+    given = _answer_fields(place, data, columns) if answered else {}
+    for name, value in given.items():
         if name in tagged and isinstance(value, (list, tuple)):
             answers[name] = read_spans(f"{place}: {name!r}", text, value, _label)
         elif name == "match" and isinstance(value, bool):
