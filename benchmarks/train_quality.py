@@ -94,7 +94,7 @@ class Problem:
 
     def figure(self, outputs: npt.NDArray[np.float32], rows: Sequence[DataRow]) -> float:
         """The head's main figure."""
-        return figures_of([self.spec], {self.spec.name: outputs}, self.items(rows))[self.spec.name][
+        return figures_of([self.spec], {self.spec.name: list(outputs)}, self.items(rows))[self.spec.name][
             MAIN[self.spec.kind]
         ]
 
@@ -230,7 +230,7 @@ def fine_tuned(problem: Problem, model: FixedModel, settings: FineTuning) -> Pre
             model, problem.items(problem.train), problem.items(problem.val), pad, settings, Path(folder), metric
         )
         tuner.run(lambda record: print("   ", record, flush=True))
-    return lambda rows: outputs_of(model, problem.items(rows), pad, settings)[spec.name]
+    return lambda rows: np.stack(outputs_of(model, problem.items(rows), pad, settings)[spec.name])
 
 
 def tfidf(problem: Problem) -> Predict:
