@@ -53,9 +53,9 @@ def test_ranges_spend_the_levels_where_they_are_needed(layer: Layer) -> None:
     assert rounding_error(other_rows, layer.dense, found) < 0.25 * rounding_error(other_rows, layer.dense, plain)
 
 
-def test_scales_are_powers_of_two_and_shifts_follow_the_channel(layer: Layer) -> None:
+def test_scales_and_shifts_follow_the_channel(layer: Layer) -> None:
     found = input_ranges(layer, [{"value": inputs(1).numpy()}])["dense"]
-    assert torch.equal(torch.log2(found.scale), torch.log2(found.scale).round())
+    assert found.scale[9] > 4 * found.scale.median()
     assert found.shift[5] == pytest.approx(40, abs=3)
 
 

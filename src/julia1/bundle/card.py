@@ -132,8 +132,10 @@ def _encoding(encoding: EncodingSettings) -> str:
 def _calibration(manifest: Manifest) -> str:
     if not manifest.calibration:
         return "Probabilities are not calibrated."
-    rows = [[name, value.temperature, value.per_log_options] for name, value in manifest.calibration.items()]
-    return _table(["question type", "temperature", "per log of options"], rows)
+    rows = [
+        [name, value.temperature, value.per_log_options, value.least] for name, value in manifest.calibration.items()
+    ]
+    return _table(["question type", "temperature", "per log of options", "least"], rows)
 
 
 def _data(provenance: Mapping[str, Any]) -> str:

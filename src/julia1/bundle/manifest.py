@@ -19,6 +19,7 @@ FORMAT_VERSION = 1
 MANIFEST_FILE = "bundle.json"
 CARD_FILE = "card.md"
 KINDS = tuple(ENCODINGS)
+LEAST_TEMPERATURE = 0.05
 QUESTION_TYPES = ("choice", "yesno", "score")
 
 _MOST_BYTES = 16 << 20
@@ -68,23 +69,29 @@ class Calibration:
     Attributes:
         temperature: what logits are divided by; above 0.
         per_log_options: how much the temperature grows with the natural logarithm of the number of options.
+        least: the temperature never falls below this.
     """
 
     temperature: float
     per_log_options: float = 0.0
+    least: float = LEAST_TEMPERATURE
 
     @classmethod
     def from_dict(cls, data: object, place: Place = _TOP) -> Calibration:
         """Read plain data; raises ``BundleError`` naming the key that is wrong."""
-        fields = record(data, place, ("temperature",), ("per_log_options",))
+        fields = record(data, place, ("temperature",), ("per_log_options", "least"))
         temperature = number(fields["temperature"], place.key("temperature"))
         if temperature <= 0:
             raise place.key("temperature").wrong("a number above 0", temperature)
-        return cls(temperature, number(fields.get("per_log_options", 0.0), place.key("per_log_options")))
+        least = number(fields.get("least", LEAST_TEMPERATURE), place.key("least"))
+        if least <= 0:
+            raise place.key("least").wrong("a number above 0", least)
+        return cls(temperature, number(fields.get("per_log_options", 0.0), place.key("per_log_options")), least)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as ``from_dict`` reads it."""
-        return asdict(self)
+        numbers = {"temperature": self.temperature, "per_log_options": self.per_log_options}
+        return numbers if self.least == LEAST_TEMPERATURE else {**numbers, "least": self.least}
 
 
 @dataclass(frozen=True)

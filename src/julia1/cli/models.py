@@ -114,7 +114,8 @@ def _lines(bundle: Bundle, chosen: Mapping[str, Any], missing: Mapping[str, str]
     lines += ["", "variants", *_variants(manifest.variants, chosen["variant"], missing)]
     lines.append(f"  here: {chosen['variant'] or 'none'}, {one_line(chosen['reason'])}; threads: {chosen['threads']}")
     temperatures = [
-        [k, f"{c.temperature:.3g} + {c.per_log_options:.3g} ln(n)"] for k, c in manifest.calibration.items()
+        [k, f"{c.temperature:.3g} + {c.per_log_options:.3g} ln(n), at least {c.least:.3g}"]
+        for k, c in manifest.calibration.items()
     ]
     lines += ["", "calibration", *(columns([["type", "temperature"], *temperatures]) if temperatures else ["  none"])]
     for title in ("datasets", "figures", "limits"):

@@ -9,7 +9,6 @@ al. 2023). Both are fitted here: they are what lets rounding put the least noise
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -24,7 +23,7 @@ FLOAT_LAYERS = ("head.score", "features.mix", ".out", "window_weight")
 ROWS = 1024
 """Rows of inputs that are kept of a layer."""
 STEPS, RATE = 120, 0.05
-WEIGHT_SHARE = 0.3
+WEIGHT_SHARE = 0.1
 """What noise from rounded weights counts beside noise from rounded inputs: the fp32 graph has the former too."""
 
 
@@ -69,8 +68,7 @@ def _fitted(inputs: Tensor, weight: Tensor, follows_gelu: bool) -> InputRange:
         optimizer.zero_grad()
         (from_inputs + WEIGHT_SHARE * from_weights).log().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-    scale = torch.exp2(torch.round(log_scale.detach() / math.log(2)))
-    return InputRange(scale, middle + offset.detach() * reach)
+    return InputRange(log_scale.detach().exp(), middle + offset.detach() * reach)
 
 
 def _observed(

@@ -1,17 +1,17 @@
 """Low-bit storage of a model's weights: one safetensors file for training, for the fp32 graph and for the int8 graph.
 
 A linear layer is stored as int8 codes ``[inputs, outputs]`` (the layout ONNX reads, which is why the file can serve as
-its external data) with an fp32 scale an output, and optionally an *input scale*, a power of two an input: the weight is
+its external data) with an fp32 scale an output, and optionally an *input scale* an input: the weight is
 ``codes · scale / input scale``. Input scales move outliers of activations into the weights, as SmoothQuant does
-(Xiao et al. 2022), before those are rounded; powers of two make multiplying and dividing by them exact.
+(Xiao et al. 2022), before those are rounded.
 
 Query, key and value of an attention share their input, so they are stored side by side as one matrix.
 
 An embedding is stored as int8 codes with a scale a row, or, where it stands on a grid of 4-bit blocks already (some
 backbones are distributed so), as those blocks: 32 weights share an fp16 scale, two weights a byte.
 
-``round_weights`` puts a model onto that grid, after which storing it is lossless: PyTorch, the fp32 variant and the
-int8 variant of a bundle all hold exactly the same numbers.
+``round_weights`` puts a model onto that grid, after which storing it is lossless (with input scales, but for the last
+bit of a float): PyTorch, the fp32 variant and the int8 variant of a bundle all read the same numbers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class InputRange:
     """What the inputs of a linear layer are shifted and scaled by before they are rounded: ``(input - shift) / scale``.
 
     Attributes:
-        scale: powers of two, fp32 ``[inputs]``.
+        scale: above 0, fp32 ``[inputs]``.
         shift: fp32 ``[inputs]``, in the units of the input. It changes no weight: only a graph that rounds reads it.
     """
 

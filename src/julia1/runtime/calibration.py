@@ -21,8 +21,8 @@ def question_kind(question: Question) -> str:
 
 
 def temperature(calibration: Calibration, options: int) -> float:
-    """``temperature + per_log_options * ln(options)``, at least 0.05."""
-    return max(0.05, calibration.temperature + calibration.per_log_options * math.log(options))
+    """``temperature + per_log_options * ln(options)``, never below ``least``."""
+    return max(calibration.least, calibration.temperature + calibration.per_log_options * math.log(options))
 
 
 def probabilities(logits: npt.NDArray[np.floating], calibration: Calibration) -> FloatArray:

@@ -32,7 +32,14 @@ from julia1.runtime.scorer import OptionScorer
 from julia1.text.options import Limits, OptionsEncoding, Row
 from julia1.text.states import IntArray
 from julia1.text.tokenizer import TextTokenizer
-from julia1.train.calibrate import Scored, calibration_examples, cross_entropy, fit_calibration, score_examples
+from julia1.train.calibrate import (
+    Scored,
+    calibration_examples,
+    cross_entropy,
+    fit_calibration,
+    score_examples,
+    validation_examples,
+)
 from julia1.train.open_decisions import train_open_decisions
 from julia1.train.recipe import Recipe
 from julia1.train.sources import read_set
@@ -67,7 +74,8 @@ def release(
         BundleError: ``target`` cannot be written.
     """
     encoding = OptionsEncoding(TextTokenizer.from_file(tokenizer_file), recipe.limits)
-    examples = _within_budgets(calibration_examples(recipe, data), encoding)
+    examples = _within_budgets(validation_examples(recipe, data), encoding)
+    unseen = _within_budgets(calibration_examples(recipe, data), encoding)
     ranges = input_ranges(model.eval(), range_batches(encoding, examples))
     round_weights(model, ranges)
     with BundleWriter(target, replace=replace_old) as writer:
@@ -98,7 +106,7 @@ def release(
             checkpoint=(weights,),
             provenance=provenance(recipe, data),
         )
-        bundle = writer.finish(calibrated(manifest, writer.folder, examples, recipe.training.threads))
+        bundle = writer.finish(calibrated(manifest, writer.folder, unseen, recipe.training.threads))
     return Release(bundle, parity)
 
 
