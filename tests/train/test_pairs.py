@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 pytest.importorskip("datasketch")
+
+from tuning_samples import TOY  # noqa: E402
 
 from julia1 import ChoiceAnswer, InputError, MatchAnswer, TooLongError, load  # noqa: E402
 from julia1.bundle import Bundle  # noqa: E402
@@ -27,16 +30,7 @@ from julia1.train.start import start_from_bundle  # noqa: E402
 
 TOPICS = ("food", "music", "hotel", "city")
 WORDS = ("order", "late", "team", "good", "great", "please", "today", "want")
-SETTINGS = FineTuning(
-    epochs=14,
-    patience=6,
-    batch_rows=16,
-    learning_rate=3e-3,
-    head_learning_rate=5e-3,
-    threads=1,
-    bf16=False,
-    max_tokens=32,
-)
+SETTINGS = replace(TOY, epochs=14)
 
 
 def text_about(topic: str, random: np.random.Generator) -> str:
@@ -83,8 +77,6 @@ def trained(rows: list[dict[str, Any]], folder: Path, base: Path, settings: Fine
 
 @pytest.fixture(scope="module", params=["cross", "towers"])
 def matched(request: pytest.FixtureRequest, tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Fitted:
-    from dataclasses import replace
-
     folder = tmp_path_factory.mktemp(request.param)
     return trained(pairs(320), folder, tiny_bundle, replace(SETTINGS, pairing=request.param))
 
@@ -220,3 +212,17 @@ def test_figures_of_pairs() -> None:
     assert rank_figures(towers, [item, item], [1, 2])["mrr"] == pytest.approx((1 + 1 / 2) / 2)
     constant = np.array([[1, 0], [1, 0], [1, 0]], np.float32)
     assert rank_figures(towers, [constant], [0])["recall@1"] == 0.0
+
+
+def test_a_row_without_second_text_does_not_spoil_the_others(
+    matched: Fitted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if matched.bundle.manifest.encoding.type != "pair":
+        pytest.skip("towers answer such a row without the match")
+    rows = pairs(3)
+    del rows[1]["text_b"]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    command = ["decide", "--input", str(tmp_path / "rows.jsonl"), "--model", str(matched.bundle.folder), "--keep-going"]
+    assert main(command) == 1
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [("answers" in line, "error" in line) for line in lines] == [(True, False), (False, True), (True, False)]

@@ -132,7 +132,8 @@ def _answers(job: Job, decider: Decider, chunk: Sequence[Row]) -> Iterator[Outco
     try:
         yield from _decide(job, decider, good)
     except InputError:
-        decider.decide("a text that no question can fail on", job.questions)
+        if job.questions is not None:
+            decider.decide("a text that no question can fail on", job.questions)
         yield from _halved(job, decider, good)
 
 
