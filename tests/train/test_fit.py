@@ -16,6 +16,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 pytest.importorskip("datasketch")
 
+from tuning_samples import TOY  # noqa: E402
+
 from julia1 import (  # noqa: E402
     ChoiceAnswer,
     Decider,
@@ -45,16 +47,7 @@ from julia1.train.recipe import FineTuning  # noqa: E402
 from julia1.train.start import start_from_bundle  # noqa: E402
 
 WORDS = ["order", "late", "hotel", "city", "team", "good", "great", "please", "today", "want"]
-SETTINGS = FineTuning(
-    epochs=16,
-    patience=6,
-    batch_rows=16,
-    learning_rate=3e-3,
-    head_learning_rate=5e-3,
-    threads=1,
-    bf16=False,
-    max_tokens=32,
-)
+SETTINGS = TOY
 
 
 def labelled(number: int = 240, seed: int = 1) -> list[dict[str, Any]]:

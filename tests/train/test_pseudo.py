@@ -14,6 +14,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 pytest.importorskip("datasketch")
 
+from tuning_samples import TOY  # noqa: E402
+
 from julia1 import InputError  # noqa: E402
 from julia1.bundle import Bundle  # noqa: E402
 from julia1.bundle.heads import HeadSpec  # noqa: E402
@@ -21,21 +23,11 @@ from julia1.cli.app import main  # noqa: E402
 from julia1.train.data.rows import DataRow, read_rows  # noqa: E402
 from julia1.train.parts import Parts, make_parts  # noqa: E402
 from julia1.train.pseudo import PseudoLabels, _quotas, _sure, self_train  # noqa: E402
-from julia1.train.recipe import FineTuning  # noqa: E402
 from julia1.train.start import Start, start_from_bundle  # noqa: E402
 
 TOPICS = ("food", "music")
 WORDS = ("order", "late", "team", "good", "great", "please", "today", "want")
-SETTINGS = FineTuning(
-    epochs=8,
-    patience=8,
-    batch_rows=8,
-    learning_rate=3e-3,
-    head_learning_rate=5e-3,
-    threads=1,
-    bf16=False,
-    max_tokens=24,
-)
+SETTINGS = replace(TOY, epochs=8, patience=8, batch_rows=8, max_tokens=24)
 
 
 def rows(number: int, seed: int, labelled: bool = True) -> list[dict[str, Any]]:

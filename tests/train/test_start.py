@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("huggingface_hub")
+
+from tuning_samples import TOY  # noqa: E402
 
 from julia1 import BundleError, InputError  # noqa: E402
 from julia1.model import new_encoder  # noqa: E402
@@ -199,7 +202,6 @@ def test_any_known_encoder_is_trained_and_served(kind: str, tokenizer_file: Path
     from julia1.train.data.rows import read_rows
     from julia1.train.fit import fit
     from julia1.train.parts import make_parts
-    from julia1.train.recipe import FineTuning
 
     own = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4} if kind != "distilbert" else {}
     config = AutoConfig.for_model(kind, vocab_size=448, max_position_embeddings=64, **own, **BACKBONES[kind])
@@ -211,16 +213,7 @@ def test_any_known_encoder_is_trained_and_served(kind: str, tokenizer_file: Path
         for i in range(120)
     ]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    settings = FineTuning(
-        epochs=10,
-        patience=10,
-        batch_rows=8,
-        learning_rate=3e-3,
-        head_learning_rate=5e-3,
-        threads=1,
-        bf16=False,
-        max_tokens=40,
-    )
+    settings = replace(TOY, epochs=10, patience=10, batch_rows=8, max_tokens=40)
     parts = make_parts(read_rows([tmp_path / "rows.jsonl"]), None, None, 1)
     fitted = fit(parts, find_start(tmp_path / "model"), tmp_path / "run", settings, name="own", version="1")
     assert fitted.parity.largest < 1e-4

@@ -14,6 +14,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 pytest.importorskip("datasketch")
 
+from tuning_samples import TOY  # noqa: E402
+
 from julia1 import InputError, load  # noqa: E402
 from julia1.bundle import Bundle  # noqa: E402
 from julia1.bundle.heads import HeadSpec  # noqa: E402
@@ -24,22 +26,12 @@ from julia1.train.fit import fit  # noqa: E402
 from julia1.train.items import Item  # noqa: E402
 from julia1.train.package import Fitted  # noqa: E402
 from julia1.train.parts import make_parts  # noqa: E402
-from julia1.train.recipe import FineTuning  # noqa: E402
 from julia1.train.start import start_from_bundle  # noqa: E402
 from julia1.train.teaching import find_teacher  # noqa: E402
 
 TOPICS = ("food", "hotel", "music")
 WORDS = ("order", "late", "team", "good", "great", "please", "today", "want")
-SETTINGS = FineTuning(
-    epochs=12,
-    patience=12,
-    batch_rows=16,
-    learning_rate=3e-3,
-    head_learning_rate=5e-3,
-    threads=1,
-    bf16=False,
-    max_tokens=24,
-)
+SETTINGS = replace(TOY, epochs=12, patience=12, max_tokens=24)
 
 
 def rows(number: int, seed: int, right: bool) -> list[dict[str, Any]]:

@@ -14,6 +14,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 pytest.importorskip("datasketch")
 
+from tuning_samples import TOY  # noqa: E402
+
 from julia1 import ChoiceAnswer, InputError, TagsAnswer, TooLongError, load  # noqa: E402
 from julia1.bundle import Bundle  # noqa: E402
 from julia1.cli.app import main  # noqa: E402
@@ -21,22 +23,10 @@ from julia1.train.data.rows import read_rows  # noqa: E402
 from julia1.train.fit import fit  # noqa: E402
 from julia1.train.package import Fitted  # noqa: E402
 from julia1.train.parts import make_parts  # noqa: E402
-from julia1.train.recipe import FineTuning  # noqa: E402
 from julia1.train.start import start_from_bundle  # noqa: E402
 
 WORDS = ("order", "late", "team", "good", "great", "please", "today", "want")
-SETTINGS = FineTuning(
-    epochs=16,
-    patience=16,
-    batch_rows=16,
-    learning_rate=3e-3,
-    head_learning_rate=5e-3,
-    threads=1,
-    bf16=False,
-    max_tokens=16,
-    windows=6,
-    overlap=4,
-)
+SETTINGS = replace(TOY, patience=16, max_tokens=16, windows=6, overlap=4)
 
 
 def long_rows(number: int, seed: int = 1) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from onnx import TensorProto
 
 from julia1.errors import VerificationError
@@ -57,13 +58,7 @@ def bert_encoder(
         layer = f"encoder.encoder.layer.{number}"
         joint, out = f"{layer}.attention.self.qkv", f"{layer}.attention.output.dense"
         inner, outer = f"{layer}.intermediate.dense", f"{layer}.output.dense"
-        of_out, shift_of_out = graph.weights.input_scale(out), graph.weights.input_shift(out)
-        scale, shift = np.ones(3 * width, np.float32), np.zeros(3 * width, np.float32)
-        if graph.int8:
-            scale[:width] = depth**0.5
-            if of_out is not None and shift_of_out is not None:
-                # attended rows are weighted means of rows of values: what is done to the one is done to the other
-                scale[2 * width :], shift[2 * width :] = of_out, shift_of_out
+        scale, shift, prescaled = attention_ranges(graph, out, width, depth)
         together = graph.linear(hidden, joint, output_scale=scale, output_shift=shift)
         parts = graph.add_many("Split", [together], 3, f"{joint}.split", axis=1, num_outputs=3)
         names = ("", KEYS.format(number), VALUES.format(number)) if context else ("", "", "")
@@ -80,13 +75,33 @@ def bert_encoder(
             scores = graph.add("Mul", [scores, graph.constant(depth**-0.5)])
         weights = graph.add("Softmax", [graph.add("Add", [scores, mask])], f"{layer}.attention", axis=-1)
         attended = graph.add("Transpose", [graph.add("MatMul", [weights, value])], perm=[0, 2, 1, 3])
-        attended = graph.linear(graph.flat(attended, width), out, prescaled=of_out is not None)
+        attended = graph.linear(graph.flat(attended, width), out, prescaled=prescaled)
         hidden = graph.add("Add", [attended, hidden])
         hidden = graph.layer_norm(hidden, f"{layer}.attention.output.LayerNorm", epsilon)
         wide = graph.add("Gelu", [graph.linear(hidden, inner)], f"{layer}.gelu")
         hidden = graph.add("Add", [graph.linear(wide, outer, after_gelu=True), hidden])
         hidden = graph.layer_norm(hidden, f"{layer}.output.LayerNorm", epsilon)
     return hidden, batched
+
+
+def attention_ranges(
+    graph: GraphBuilder, out: str, width: int, depth: int
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], bool]:
+    """Scale and shift for the outputs of a joint query, key and value layer, fp32 ``[3 · width]``.
+
+    In int8 they fold in what would else be done later: queries are divided by the root of a head's width, and values
+    get the input range of the layer ``out``, which then (the third of what is returned) finds its inputs prescaled.
+    """
+    scale, shift = np.ones(3 * width, np.float32), np.zeros(3 * width, np.float32)
+    of_out, shift_of_out = graph.weights.input_scale(out), graph.weights.input_shift(out)
+    prescaled = graph.int8 and of_out is not None
+    if graph.int8:
+        scale[:width] = depth**0.5
+    if prescaled:
+        # attended rows are weighted means of rows of values: what is done to the one is done to the other
+        scale[2 * width :] = of_out
+        shift[2 * width :] = 0.0 if shift_of_out is None else shift_of_out
+    return scale, shift, prescaled
 
 
 def additive_mask(graph: GraphBuilder, sees: str) -> str:

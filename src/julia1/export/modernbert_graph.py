@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from julia1.errors import VerificationError
-from julia1.export.encoder_graph import embedding, unsqueeze
+from julia1.export.encoder_graph import attention_ranges, embedding, unsqueeze
 from julia1.export.graph_builder import GraphBuilder
 from julia1.model.backbone import complete_config
 
@@ -66,14 +66,7 @@ def _attention(
     width, heads = config["hidden_size"], config["num_attention_heads"]
     depth = width // heads
     out = f"{layer}.attn.Wo"
-    scale, shift = np.ones(3 * width, np.float32), np.zeros(3 * width, np.float32)
-    of_out, shift_of_out = graph.weights.input_scale(out), graph.weights.input_shift(out)
-    prescaled = graph.int8 and of_out is not None and shift_of_out is not None
-    if graph.int8:
-        scale[:width] = depth**0.5
-    if prescaled:
-        # attended rows are weighted means of rows of values: what is done to the one is done to the other
-        scale[2 * width :], shift[2 * width :] = of_out, shift_of_out
+    scale, shift, prescaled = attention_ranges(graph, out, width, depth)
     together = graph.linear(value, f"{layer}.attn.Wqkv", output_scale=scale, output_shift=shift)
     parts = graph.add_many("Split", [together], 3, f"{layer}.attn.split", axis=1, num_outputs=3)
     apart = graph.constant([0, -1, heads, depth], np.int64)

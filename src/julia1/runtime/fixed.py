@@ -29,11 +29,11 @@ from julia1.answers import (
 from julia1.bundle import Calibration, Manifest
 from julia1.bundle.heads import PAIR_KINDS, FeatureSpec, HeadSpec
 from julia1.content import Content, shown
-from julia1.errors import EngineError, InputError, TooLongError
+from julia1.errors import EngineError, InputError
 from julia1.runtime.batches import padded_batches
 from julia1.runtime.calibration import UNCALIBRATED, probabilities
 from julia1.runtime.engines import Engine
-from julia1.text.states import framed, framed_pair, pad_rows, render_states
+from julia1.text.states import framed, framed_pair, pad_rows, render_states, require_room
 from julia1.text.tags import Offsets, best_tags, spans_of
 from julia1.text.tokenizer import TextTokenizer
 from julia1.text.windows import Window, best_places, read_tokens, windows_of
@@ -162,10 +162,8 @@ class FixedScorer:
         for text, (ids, offsets) in zip(texts, pieces, strict=True):
             windows = windows_of(len(ids), room - 2, self._encoding.overlap, most)
             number = read_tokens(windows)
-            if strict and number < len(ids):
-                raise TooLongError(
-                    f"the state has {len(ids):,} tokens and the model reads {number:,}: shorten it, or allow truncation"
-                )
+            if strict:
+                require_room(len(ids), number)
             rows.append([framed(self._tokenizer, ids[start:end], room)[0] for start, end in windows])
             read.append(ReadState(text, Reading(len(ids), number, len(windows)), offsets[:number], windows))
         return rows, read

@@ -51,15 +51,21 @@ def render_states(states: Sequence[Content], allow_empty: bool = False) -> list[
     return texts
 
 
+def require_room(tokens: int, room: int) -> None:
+    """Raise ``TooLongError`` for a state of more tokens than are read."""
+    if tokens > room:
+        raise TooLongError(
+            f"the state has {tokens:,} tokens and the model reads {room:,}: shorten it, or allow truncation"
+        )
+
+
 def framed(
     tokenizer: TextTokenizer, ids: Sequence[int], state_tokens: int, strict: bool = False
 ) -> tuple[list[int], Reading]:
     """``[CLS] ids [SEP]``, cut to ``state_tokens``, and how much was read; as ``read_states``."""
     room = state_tokens - 2
-    if strict and len(ids) > room:
-        raise TooLongError(
-            f"the state has {len(ids):,} tokens and the model reads {room:,}: shorten it, or allow truncation"
-        )
+    if strict:
+        require_room(len(ids), room)
     return [tokenizer.cls, *ids[:room], tokenizer.sep], Reading(len(ids), min(len(ids), room))
 
 

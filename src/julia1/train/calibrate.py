@@ -15,6 +15,7 @@ from julia1.bundle import Calibration
 from julia1.questions import Choice
 from julia1.runtime.calibration import question_kind
 from julia1.runtime.decider import Decider
+from julia1.runtime.fixed import log_softmax
 from julia1.train.mix import Mix
 from julia1.train.recipe import Recipe
 from julia1.train.sources import text_key
@@ -149,9 +150,7 @@ class _Padded:
     def cross_entropy(self, calibration: Calibration) -> float:
         """Mean cross-entropy in nats, no probability counted below 1e-12."""
         line = calibration.temperature + calibration.per_log_options * self.log_options
-        scaled = self.logits / np.maximum(calibration.least, line)[:, None]
-        scaled -= scaled.max(axis=1, keepdims=True)
-        logs = scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
+        logs = log_softmax(self.logits / np.maximum(calibration.least, line)[:, None])
         return float(-(self.target * np.maximum(logs, math.log(1e-12))).sum(axis=1).mean())
 
 

@@ -65,7 +65,7 @@ def tune(
     teacher: Teacher | None = None,
 ) -> Tuned:
     """Train a model on ``parts`` up to its best epoch; a run found in ``folder`` is taken up."""
-    tokenizer = TextTokenizer.from_file(start.tokenizer_file)
+    tokenizer = start.tokenizer
     pair = reads_pairs(parts.train, settings)
     specs = head_specs(find_heads(parts.train), parts.train, 0 if pair else int(start.config["hidden_size"]))
     features = feature_spec(parts.train)
@@ -112,7 +112,7 @@ def check_before_training(
     if not parts.validation:
         raise InputError("there are no validation rows: training would not know when to stop")
     require_known(start.config, FIXED_ENCODERS)
-    pieces = TextTokenizer.from_file(start.tokenizer_file).vocabulary_size
+    pieces = start.tokenizer.vocabulary_size
     if pieces > start.config["vocab_size"]:
         raise InputError(
             f"{start.tokenizer_file} has {pieces:,} pieces and the encoder {start.config['vocab_size']:,}: they do not "

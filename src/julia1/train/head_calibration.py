@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from julia1.bundle import Calibration
 from julia1.bundle.heads import PAIR_KINDS, HeadSpec
-from julia1.runtime.fixed import sigmoid
+from julia1.runtime.fixed import log_softmax, sigmoid
 from julia1.train.items import Item, Outputs
 from julia1.train.pairing import pair_scores
 
@@ -74,9 +74,7 @@ def _temperature(logits: npt.NDArray[np.float64], targets: npt.NDArray[np.float6
     """The temperature with the least cross-entropy."""
 
     def loss(temperature: float) -> float:
-        scaled = logits / temperature
-        scaled = scaled - scaled.max(axis=1, keepdims=True)
-        return float(-(targets * (scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True)))).sum())
+        return float(-(targets * log_softmax(logits / temperature)).sum())
 
     return _least(loss, np.geomspace(0.2, 8.0, 120))
 

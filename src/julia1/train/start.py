@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from julia1.bundle import Bundle
 from julia1.errors import InputError
 from julia1.model.backbone import backbone_config, complete_config, load_encoder
 from julia1.model.weights import load_fixed, load_weights, read_weights
+from julia1.text.tokenizer import TextTokenizer
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _FILES = ["config.json", "tokenizer.json", "*.safetensors", "*.safetensors.index.json"]
@@ -35,6 +37,11 @@ class Start:
     tokenizer_file: Path
     config: dict[str, Any]
     load: Callable[[], nn.Module]
+
+    @cached_property
+    def tokenizer(self) -> TextTokenizer:
+        """The tokenizer, read once: a search trains from one start many times."""
+        return TextTokenizer.from_file(self.tokenizer_file)
 
 
 def find_start(place: str | Path) -> Start:

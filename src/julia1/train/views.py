@@ -14,6 +14,7 @@ from typing import Any
 
 from julia1.content import Content
 from julia1.questions import Choice, Question, Score, YesNo
+from julia1.train.likeness import nearest_labels, overlap, text_grams
 from julia1.train.recipe import Source
 from julia1.train.sources import GroupKey, LabelledSet, group_key
 from julia1.train.view_tables import (
@@ -46,7 +47,7 @@ class Drawing:
         self.source = source
         self.wordings = wordings
         self.labels = list(labelled.labels)
-        self.neighbours = {label: _nearest(label, labelled) for label in self.labels}
+        self.neighbours = {label: nearest_labels(label, labelled) for label in self.labels}
 
     @cached_property
     def translations(self) -> dict[GroupKey, dict[str, list[str]]]:
@@ -333,8 +334,8 @@ def parallel_view(row: dict[str, Any], draw: Drawing, rng: random.Random) -> Exa
     for key in rng.sample(list(groups), min(len(groups), 40)):
         if groups[key] is not own:
             wrong += groups[key].get(rng.choice((wanted, language)), ())
-    grams = {text: _grams(text) for text in (right, row["text"])}
-    alike = sorted(wrong, key=lambda text: max(_overlap(_grams(text), of) for of in grams.values()), reverse=True)
+    grams = {text: text_grams(text) for text in (right, row["text"])}
+    alike = sorted(wrong, key=lambda text: max(overlap(text_grams(text), of) for of in grams.values()), reverse=True)
     options = {right: True}
     for text in [*alike[: number // 2], *wrong]:
         if len(options) < number:
@@ -388,21 +389,3 @@ def _piece(text: str, rng: random.Random, words: int = 90) -> str:
     length = rng.randint(words // 3, words)
     start = rng.choice((0, rng.randint(0, len(parts) - length), len(parts) - length))
     return " ".join(parts[start : start + length])
-
-
-def _nearest(label: str, labelled: LabelledSet, number: int = 12) -> list[str]:
-    own = _grams(f"{label} {labelled.labels[label]}")
-
-    def likeness(other: str) -> float:
-        return _overlap(own, _grams(f"{other} {labelled.labels[other]}"))
-
-    return sorted((x for x in labelled.labels if x != label), key=likeness, reverse=True)[:number]
-
-
-def _overlap(a: set[str], b: set[str]) -> float:
-    return len(a & b) / len(a | b)
-
-
-def _grams(text: str) -> set[str]:
-    padded = f" {text.casefold()} "
-    return {padded[i : i + 4] for i in range(len(padded) - 3)} | set(padded.split())
