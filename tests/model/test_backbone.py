@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from julia1 import InputError  # noqa: E402
 from julia1.model import load_encoder, new_encoder  # noqa: E402
-from julia1.model.backbone import backbone_config, config_dictionary  # noqa: E402
+from julia1.model.backbone import backbone_config, config_dictionary, take_pooler  # noqa: E402
 
 CONFIG = {
     "model_type": "bert",
@@ -43,7 +43,7 @@ def hidden(encoder: Any, ids: list[int]) -> Any:
         return encoder.eval()(input_ids=torch.tensor([ids])).last_hidden_state
 
 
-def test_a_loaded_encoder_is_the_saved_one_without_dropout_and_pooler(folder: Path, whole: Any) -> None:
+def test_a_loaded_encoder_is_the_saved_one_without_dropout(folder: Path, whole: Any) -> None:
     encoder: Any = load_encoder(folder)
     assert torch.allclose(hidden(encoder, [1, 5, 9]), hidden(whole, [1, 5, 9]), atol=1e-6)
     assert encoder.pooler is None
@@ -51,6 +51,19 @@ def test_a_loaded_encoder_is_the_saved_one_without_dropout_and_pooler(folder: Pa
     with torch.no_grad():
         first, second = (encoder(input_ids=torch.tensor([[1, 5]])).last_hidden_state for _ in range(2))
     assert torch.equal(first, second)
+
+
+def test_a_pooler_is_taken_only_where_it_is_pretrained(folder: Path, tmp_path: Path) -> None:
+    from transformers import BertConfig, BertModel
+
+    assert take_pooler(load_encoder(folder)) is None
+    pooled: Any = BertModel(BertConfig(**{k: v for k, v in CONFIG.items() if k != "model_type"}))
+    pooled.save_pretrained(tmp_path)
+    encoder: Any = load_encoder(tmp_path)
+    taken = take_pooler(encoder)
+    assert taken is not None
+    assert torch.equal(taken.weight, pooled.pooler.dense.weight)
+    assert encoder.pooler is None
 
 
 def test_kept_pieces_get_their_rows_in_the_new_order(folder: Path, whole: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from julia1.model import new_encoder  # noqa: E402
 from julia1.model.fixed_model import FixedModel, pool  # noqa: E402
 from julia1.text import TextTokenizer  # noqa: E402
 from julia1.train.data.rows import DataRow, find_heads  # noqa: E402
-from julia1.train.finetune import FineTuner, label_weights, outputs_of  # noqa: E402
+from julia1.train.finetune import FineTuner, default_epochs, label_weights, outputs_of, relation_loss  # noqa: E402
 from julia1.train.items import (  # noqa: E402
     Item,
     bucketed,
@@ -43,7 +44,14 @@ CONFIG = {
     "initializer_range": 0.1,
 }
 SETTINGS = FineTuning(
-    epochs=6, batch_rows=8, learning_rate=2e-3, head_learning_rate=5e-3, threads=1, bf16=False, max_tokens=32
+    evaluate_every=1,
+    epochs=6,
+    batch_rows=8,
+    learning_rate=2e-3,
+    head_learning_rate=5e-3,
+    threads=1,
+    bf16=False,
+    max_tokens=32,
 )
 FOOD, MUSIC = ["food good", "the hotel food", "pay food please"], ["music song", "the song team", "good music today"]
 
@@ -248,7 +256,7 @@ def test_poolings(task: tuple[list[HeadSpec], list[Item]], pooling: str) -> None
 
 
 def test_an_unknown_pooling_is_refused() -> None:
-    with pytest.raises(InputError, match="pooling: there is no 'avg'; known: cls, mean, max"):
+    with pytest.raises(InputError, match="pooling is 'cls\\+avg': take each of cls, mean, max, pooler"):
         new_model([HeadSpec("late", "yesno", ("no", "yes"))], pooling="cls+avg")
 
 
@@ -258,3 +266,34 @@ def test_label_vectors_give_a_head_a_start() -> None:
     with torch.inference_mode():
         found = head.eval()(torch.zeros(1, head.hidden.in_features), torch.eye(2, 32)[:1])
     assert found[0, 0] > found[0, 1] + 10
+
+
+def test_few_rows_are_trained_on_for_more_epochs() -> None:
+    found = [default_epochs(steps) for steps in (1, 24, 150, 280, 700)]
+    assert found == sorted(found, reverse=True)
+    assert found[0] == found[1] > found[3] > 0
+
+
+def test_validation_rows_are_not_read_before_so_many_steps(
+    task: tuple[list[HeadSpec], list[Item]], tmp_path: Path
+) -> None:
+    specs, items = task
+    looked: list[int] = []
+    settings = replace(SETTINGS, epochs=7, evaluate_every=100, patience=1)
+
+    def metric(model: FixedModel, rows: object) -> dict[str, float]:
+        looked.append(1)
+        return {"topic": 1.0 / len(looked)}
+
+    steps = sum(1 for _ in bucketed(items, settings, random.Random(0)))
+    FineTuner(new_model(specs), items, items[:4], 1, settings, tmp_path, metric).run()
+    assert len(looked) == max(1, 7 // -(-100 // steps) + bool(7 % -(-100 // steps)))
+
+
+def test_likeness_that_is_the_teachers_costs_nothing() -> None:
+    vectors = torch.randn(5, 6)
+    turned = torch.linalg.qr(torch.randn(8, 6))[0]
+    items = [Item([1, 2], {}, teacher_vector=(turned @ vector).numpy()) for vector in vectors]
+    assert float(relation_loss(vectors, items)) == pytest.approx(0.0, abs=1e-6)
+    assert float(relation_loss(torch.randn(5, 6), items)) > 0.01
+    assert float(relation_loss(vectors, [Item([1, 2], {})] * 5)) == 0.0

@@ -239,3 +239,25 @@ def test_a_tokenizer_of_another_model_is_named(folder: Path, tmp_path: Path) -> 
     with pytest.raises(InputError, match="pieces and the encoder 30: they do not belong together"):
         fit(parts, find_start(folder), tmp_path / "run", FineTuning(max_tokens=16), name="own", version="1")
     assert not (tmp_path / "run").exists()
+
+
+def test_heads_read_the_pooler_of_an_encoder_that_has_one(tokenizer_file: Path, tmp_path: Path) -> None:
+    from transformers import BertConfig, BertModel
+
+    from julia1.train.data.rows import read_rows
+    from julia1.train.fit import fit
+    from julia1.train.parts import make_parts
+
+    settings = {**CONFIG, "vocab_size": 448, "max_position_embeddings": 64}
+    config = BertConfig(**{key: value for key, value in settings.items() if key != "model_type"})
+    BertModel(config).save_pretrained(tmp_path / "model")
+    (tmp_path / "model" / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+    rows = [{"text": f"{word} {i}", "label": word} for i in range(30) for word in ("food", "music")]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    parts = make_parts(read_rows([tmp_path / "rows.jsonl"]), None, None, 1)
+    tuning = replace(TOY, epochs=2, pooling="pooler+mean")
+    fitted = fit(parts, find_start(tmp_path / "model"), tmp_path / "run", tuning, name="pooled", version="1")
+    assert fitted.parity.largest < 1e-4
+    again = find_start(fitted.bundle.folder)
+    with pytest.raises(InputError, match="comes without a pooler"):
+        fit(parts, again, tmp_path / "second", tuning, name="pooled", version="2")

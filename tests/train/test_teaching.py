@@ -127,6 +127,29 @@ def test_a_hugging_face_classifier_teaches(tokenizer_file: Path, tmp_path: Path)
     theirs = teacher.logits(data, [HeadSpec("topic", "choice", ("hotel", "music", "food"))])["topic"]
     assert all(np.allclose(a, b[[2, 0, 1]]) for a, b in zip(ours, theirs, strict=True))
     assert teacher.logits(data, [HeadSpec("topic", "choice", ("a", "b"))]) == {}
+    assert [vector.shape for vector in teacher.vectors(data)] == [(16,)] * 5
+
+
+def test_a_student_learns_how_texts_are_alike_to_its_teacher(
+    teacher: Fitted, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    data = rows(60, 8, right=True)
+    known = find_teacher(teacher.bundle.folder)
+    parts = make_parts(read_rows([written(tmp_path, data)]), None, None, 1)
+
+    def likeness(vectors: list[Any]) -> Any:
+        unit = np.stack(vectors) / np.linalg.norm(np.stack(vectors), axis=1, keepdims=True)
+        return unit @ unit.T
+
+    wanted = likeness(known.vectors(parts.train))
+    apart = {}
+    for weight in (0.0, 50.0):
+        settings = replace(SETTINGS, epochs=4, teacher_share=0.0, teacher_hidden=weight)
+        start = start_from_bundle(Bundle.open(tiny_bundle))
+        student = fit(parts, start, tmp_path / f"{weight}", settings, name="student", version="1", teacher=known)
+        found = likeness(find_teacher(student.bundle.folder).vectors(parts.train))
+        apart[weight] = float(np.square(found - wanted).mean())
+    assert apart[50.0] < 0.7 * apart[0.0]
 
 
 def test_the_loss_is_nothing_for_a_student_that_agrees() -> None:

@@ -6,6 +6,7 @@ from julia1.train.recipe import FineTuning
 
 TOY = FineTuning(
     epochs=16,
+    evaluate_every=1,
     patience=6,
     batch_rows=16,
     learning_rate=3e-3,

@@ -56,9 +56,10 @@ def fixed_graph(weights: SharedWeights, precision: str) -> onnx.ModelProto:
     states = graph.add("Reshape", [hidden, batched], "states")
     inside = graph.add("Equal", [ATTENTION_MASK, graph.constant(1, np.int64)], "inside")
     poolings = described["pooling"].split("+")
-    pooled = {
-        name: graph.flat(_pooled(graph, name, states, inside), width) for name in dict.fromkeys([*poolings, "mean"])
-    }
+    needed = dict.fromkeys(["cls" if name == "pooler" else name for name in poolings] + ["mean"])
+    pooled = {name: graph.flat(_pooled(graph, name, states, inside), width) for name in needed}
+    if "pooler" in poolings:
+        pooled["pooler"] = graph.add("Tanh", [graph.linear(pooled["cls"], "pooler")])
     parts = [pooled[name] for name in poolings]
     inputs = [
         helper.make_tensor_value_info(name, TensorProto.INT64, ["rows", "tokens"])
@@ -72,6 +73,7 @@ def fixed_graph(weights: SharedWeights, precision: str) -> onnx.ModelProto:
             helper.make_tensor_value_info(CATEGORIES, TensorProto.INT64, ["rows", len(features["categories"])]),
         ]
     together = graph.add("Concat", parts, "pooled", axis=-1) if len(parts) > 1 else parts[0]
+    gate = _language_gate(graph, len(described["languages"])) if described.get("languages") else ""
     outputs = []
     for number, spec in enumerate(HeadSpec.from_dict(head) for head in heads):
         tags = spec.kind == "tags"
@@ -86,8 +88,11 @@ def fixed_graph(weights: SharedWeights, precision: str) -> onnx.ModelProto:
             moved = graph.add("Add", [pooled["mean"], found])
             length = graph.add("ReduceL2", [moved, graph.constant([-1], np.int64)], keepdims=1)
             found = graph.add("Div", [moved, graph.add("Max", [length, graph.constant(1e-12)])], "vector")
-        elif spec.name in described["vectors"]:
-            found = graph.add("Add", [found, _likeness(graph, pooled["mean"], f"heads.{number}")])
+        else:
+            if gate:
+                found = _by_language(graph, found, together, gate, f"heads.{number}", len(described["languages"]))
+            if spec.name in described["vectors"]:
+                found = graph.add("Add", [found, _likeness(graph, pooled["mean"], f"heads.{number}")])
         graph.add("Identity", [found], HEAD.format(number))
         outputs.append(helper.make_tensor_value_info(HEAD.format(number), TensorProto.FLOAT, shape))
     if described.get("weigh_windows"):
@@ -139,6 +144,33 @@ def _features(graph: GraphBuilder, features: dict[str, Any]) -> str:
         )
     mixed = graph.float_linear(graph.add("Concat", parts, "features", axis=-1), "features.mix")
     return graph.add("Gelu", [mixed])
+
+
+def _language_gate(graph: GraphBuilder, languages: int) -> str:
+    """One at the language of each row, fp32 ``[rows, languages]``; see ``julia1.model.languages``."""
+    last = graph.constant([-1], np.int64)
+    of_pieces = graph.add("Gather", [graph.stored("gate.table"), INPUT_IDS])
+    mask = graph.add("Unsqueeze", [graph.add("Cast", [ATTENTION_MASK], to=TensorProto.FLOAT), last])
+    one = graph.constant([1], np.int64)
+    total = graph.add("ReduceSum", [graph.add("Mul", [of_pieces, mask]), one], keepdims=0)
+    sums, counts = graph.add_many("Split", [total, graph.constant([languages, 1], np.int64)], 2, axis=1)
+    mean = graph.add("Div", [sums, graph.add("Max", [counts, graph.constant(1.0)])])
+    best = graph.add("ArgMax", [mean], axis=1, keepdims=0)
+    values = graph.constant([0.0, 1.0])
+    chosen = graph.add("OneHot", [best, graph.constant([languages], np.int64), values], axis=1)
+    likely = graph.add("Cast", [graph.add("GreaterOrEqual", [mean, graph.stored("gate.floor")])], to=TensorProto.FLOAT)
+    counted = graph.add("Cast", [graph.add("Greater", [counts, graph.constant(0.0)])], to=TensorProto.FLOAT)
+    return graph.add("Mul", [graph.add("Mul", [chosen, likely]), counted], "language")
+
+
+def _by_language(graph: GraphBuilder, found: str, pooled: str, gate: str, head: str, languages: int) -> str:
+    """``found`` and what the language of each row adds to it, in fp32: these layers are small."""
+    for number in range(languages):
+        inner = graph.add("Gelu", [graph.float_linear(pooled, f"{head}.languages.hidden.{number}")])
+        added = graph.float_linear(inner, f"{head}.languages.out.{number}")
+        column = graph.add("Gather", [gate, graph.constant([number], np.int64)], axis=1)
+        found = graph.add("Add", [found, graph.add("Mul", [added, column])])
+    return found
 
 
 def _likeness(graph: GraphBuilder, mean: str, head: str) -> str:

@@ -9,6 +9,7 @@ al. 2023). Both are fitted here: they are what lets rounding put the least noise
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -18,8 +19,8 @@ from torch import Tensor, nn
 
 from julia1.model.weights import LEVELS, InputRange, linear_layers
 
-FLOAT_LAYERS = ("head.score", "features.mix", ".out", "window_weight")
-"""Endings of layers that run in fp32 in every graph: nothing to even out."""
+FLOAT_LAYERS = re.compile(r"(head\.score|features\.mix|\.out|\.languages\.(out|hidden)\.\d+|window_weight)$")
+"""Layers that run in fp32 in every graph: nothing to even out."""
 ROWS = 1024
 """Rows of inputs that are kept of a layer."""
 STEPS, RATE = 120, 0.05
@@ -34,7 +35,7 @@ def input_ranges(model: nn.Module, batches: Iterable[Mapping[str, npt.NDArray[An
         model: in fp32, before its weights are rounded.
         batches: real rows, unpadded, as arrays by the name of the model's argument.
     """
-    layers = {name: parts for name, parts in linear_layers(model).items() if not name.endswith(FLOAT_LAYERS)}
+    layers = {name: parts for name, parts in linear_layers(model).items() if not FLOAT_LAYERS.search(name)}
     inputs = _observed(model, layers, batches)
     return {
         name: _fitted(inputs[name], torch.cat([part.weight.detach() for part in parts]), _follows_gelu(name))

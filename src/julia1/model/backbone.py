@@ -17,6 +17,8 @@ from julia1.model.bert_family import as_bert, bert_config
 def load_encoder(folder: Path, layers: int | None = None, keep_pieces: list[int] | None = None) -> nn.Module:
     """Load an encoder; one of BERT's family (RoBERTa, XLM-R, CamemBERT, DistilBERT) comes as a ``BertModel``.
 
+    A pooler is there if it is pretrained: see ``take_pooler``.
+
     Attention is computed with plain matrix products: with head widths of 32 they train 1.3x faster on a CPU than the
     fused kernel, whose backward pass is slow there (``benchmarks/attention.py``).
 
@@ -36,11 +38,17 @@ def load_encoder(folder: Path, layers: int | None = None, keep_pieces: list[int]
     for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
         if hasattr(config, name):
             setattr(config, name, 0.0)
-    model: Any = AutoModel.from_pretrained(
-        folder, config=config, local_files_only=True, attn_implementation="eager", dtype=torch.float32
+    loaded: Any = AutoModel.from_pretrained(
+        folder,
+        config=config,
+        local_files_only=True,
+        attn_implementation="eager",
+        dtype=torch.float32,
+        output_loading_info=True,
     )
-    if getattr(model, "pooler", None) is not None:
-        model.pooler = None
+    model: Any = loaded[0]
+    if any(name.startswith("pooler.") for name in loaded[1]["missing_keys"]):
+        model.pooler = None  # made up on the spot, not pretrained
     model = as_bert(model)
     if keep_pieces is not None:
         rows = model.get_input_embeddings().weight.detach()[torch.tensor(keep_pieces)].clone()
@@ -49,6 +57,15 @@ def load_encoder(folder: Path, layers: int | None = None, keep_pieces: list[int]
     if layers is not None:
         _keep_layers(model, layers)
     return model  # type: ignore[no-any-return]
+
+
+def take_pooler(encoder: nn.Module) -> nn.Linear | None:
+    """The linear layer of a BERT's pooler, which the encoder then no longer has; ``None`` where it had none."""
+    pooler: Any = getattr(encoder, "pooler", None)
+    if pooler is None:
+        return None
+    encoder.pooler = None  # type: ignore[assignment]
+    return pooler.dense  # type: ignore[no-any-return]
 
 
 def backbone_config(folder: Path) -> dict[str, Any]:
@@ -77,10 +94,9 @@ def new_encoder(config: dict[str, Any]) -> nn.Module:
 
     settings = dict(config)
     model_type = settings.pop("model_type")
-    model: Any = AutoModel.from_config(AutoConfig.for_model(model_type, **settings), attn_implementation="eager")
-    if getattr(model, "pooler", None) is not None:
-        model.pooler = None
-    return model  # type: ignore[no-any-return]
+    model: nn.Module = AutoModel.from_config(AutoConfig.for_model(model_type, **settings), attn_implementation="eager")
+    take_pooler(model)
+    return model
 
 
 def config_dictionary(encoder: nn.Module) -> dict[str, Any]:

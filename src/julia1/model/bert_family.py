@@ -60,6 +60,7 @@ def as_bert(model: nn.Module) -> nn.Module:
     bert: Any = BertModel(BertConfig(**settings, attn_implementation="eager"), add_pooling_layer=False)
     rename = _from_distilbert if config.model_type == DISTILBERT else _from_roberta
     bert.load_state_dict(rename(model.state_dict(), data))
+    bert.pooler = getattr(model, "pooler", None)
     return bert  # type: ignore[no-any-return]
 
 

@@ -10,10 +10,14 @@ from torch import Tensor, nn
 
 from julia1.bundle.heads import FeatureSpec, HeadSpec
 from julia1.errors import InputError
+from julia1.model.backbone import take_pooler
+from julia1.model.languages import LanguageGate, LanguageHeads
 
 WINDOW_WEIGHT = ":window_weight"
 """Key of the windows' weights among the outputs; no head has such a name."""
-POOLINGS = ("cls", "mean", "max")
+TEXT_VECTOR = ":text_vector"
+"""Key of the mean vectors of texts, which are there while a teacher's are learned from."""
+POOLINGS = ("cls", "mean", "max", "pooler")
 DEFAULT_POOLING = "cls+mean+max"
 LIKENESS_SCALE = 20.0
 LIKENESS_CENTRE = 0.8
@@ -27,11 +31,20 @@ class FixedHead(nn.Module):
     has seen a row; it is trained like any weight.
     """
 
-    def __init__(self, inputs: int, width: int, outputs: int, dropout: float, vectors: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        inputs: int,
+        width: int,
+        outputs: int,
+        dropout: float,
+        vectors: Tensor | None = None,
+        languages: int = 0,
+    ) -> None:
         super().__init__()
         self.dropout = nn.Dropout(dropout)
         self.hidden = nn.Linear(inputs, width)
         self.out = nn.Linear(width, outputs)
+        self.languages = LanguageHeads(languages, inputs, width, outputs, dropout) if languages else None
         self.vectors = None if vectors is None else nn.Parameter(vectors.clone())
         if self.vectors is not None:
             self.log_scale = nn.Parameter(torch.tensor([LIKENESS_SCALE]).log())
@@ -39,9 +52,12 @@ class FixedHead(nn.Module):
             with torch.no_grad():
                 self.out.weight.mul_(0.1)
 
-    def forward(self, pooled: Tensor, mean: Tensor) -> Tensor:
-        """``pooled`` [rows, inputs] and ``mean`` [rows, width] of the text to [rows, outputs]."""
+    def forward(self, pooled: Tensor, mean: Tensor, gate: Tensor | None = None) -> Tensor:
+        """``pooled`` [rows, inputs], ``mean`` [rows, width] and ``gate`` [rows, languages] to [rows, outputs]."""
         found: Tensor = self.out(self.dropout(nn.functional.gelu(self.hidden(self.dropout(pooled)))))
+        if self.languages is not None:
+            assert gate is not None
+            found = found + self.languages(pooled, gate)
         if self.vectors is None:
             return found
         cosine = nn.functional.normalize(mean, dim=-1) @ nn.functional.normalize(self.vectors, dim=-1).T
@@ -123,11 +139,13 @@ class FixedModel(nn.Module):
         encoder: a Hugging Face encoder.
         heads: what is answered.
         features: structured features, if there are any.
-        pooling: parts of ``cls``, ``mean`` and ``max`` joined by ``+``.
+        pooling: parts of ``cls``, ``mean``, ``max`` and ``pooler`` joined by ``+``; the last is a layer over [CLS] that
+            some encoders come with.
         hidden: width of the heads' inner layer; the encoder's width when ``None``.
         dropout: in the heads.
         vectors: for choice and labels heads, the encoder's vector of each label, fp32 ``[labels, width]``.
         weigh_windows: learn what a window of a long text weighs among the others.
+        languages: those with heads of their own, for each head that reads whole texts.
     """
 
     def __init__(
@@ -141,20 +159,25 @@ class FixedModel(nn.Module):
         dropout: float = 0.1,
         vectors: Mapping[str, Tensor] | None = None,
         weigh_windows: bool = False,
+        languages: Sequence[str] = (),
     ) -> None:
         super().__init__()
-        unknown = [part for part in pooling.split("+") if part not in POOLINGS]
-        if unknown:
-            raise InputError(f"pooling: there is no {unknown[0]!r}; known: {', '.join(POOLINGS)}, joined by +")
         if not heads:
             raise InputError("a model needs at least one head")
+        self.pooling = parse_pooling(pooling)
+        pooler = take_pooler(encoder)
+        if "pooler" in self.pooling and pooler is None:
+            raise InputError("pooling: this encoder comes without a pooler: take cls, mean or max")
+        self.pooler = pooler if "pooler" in self.pooling else None
         self.encoder = encoder
         config: Any = encoder.config
         width = int(config.hidden_size)
-        self.pooling = tuple(pooling.split("+"))
         self.specs = tuple(heads)
         self.feature_spec = features or FeatureSpec()
         self.hidden = hidden or width
+        self.gives_vectors = False
+        self.languages = tuple(languages)
+        self.gate = LanguageGate(int(config.vocab_size), len(languages)) if languages else None
         self.features = FeatureEncoder(features) if features else None
         inputs = width * len(self.pooling) + (self.features.mix.out_features if self.features is not None else 0)
         self.heads = nn.ModuleList(
@@ -162,7 +185,9 @@ class FixedModel(nn.Module):
             if spec.kind == "tags"
             else VectorHead(inputs, self.hidden, width, dropout)
             if spec.size
-            else FixedHead(inputs, self.hidden, spec.outputs, dropout, (vectors or {}).get(spec.name))
+            else FixedHead(
+                inputs, self.hidden, spec.outputs, dropout, (vectors or {}).get(spec.name), len(self.languages)
+            )
             for spec in heads
         )
         self.window_weight: nn.Linear | None = None
@@ -179,6 +204,7 @@ class FixedModel(nn.Module):
             "pooling": "+".join(self.pooling),
             "hidden": self.hidden,
             "weigh_windows": self.window_weight is not None,
+            "languages": list(self.languages),
             "vectors": [
                 spec.name for spec, head in zip(self.specs, self.heads, strict=True) if head.vectors is not None
             ],
@@ -188,6 +214,9 @@ class FixedModel(nn.Module):
     def from_description(cls, encoder: nn.Module, data: Mapping[str, Any]) -> FixedModel:
         """An untrained model from what ``description`` gave."""
         config: Any = encoder.config
+        if "pooler" in data["pooling"].split("+"):
+            width = int(config.hidden_size)
+            encoder.pooler = nn.ModuleDict({"dense": nn.Linear(width, width)})
         heads = [HeadSpec.from_dict(head) for head in data["heads"]]
         features = FeatureSpec.from_dict(data["features"])
         vectors = {
@@ -201,6 +230,7 @@ class FixedModel(nn.Module):
             hidden=data["hidden"],
             vectors=vectors,
             weigh_windows=data.get("weigh_windows", False),
+            languages=data.get("languages", ()),
         )
 
     def forward(
@@ -221,6 +251,8 @@ class FixedModel(nn.Module):
         """
         states = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state.float()
         vectors = pool(states, attention_mask)
+        if self.pooler is not None:
+            vectors["pooler"] = self.pooler(vectors["cls"]).tanh()
         parts = [vectors[name] for name in self.pooling]
         if self.features is not None:
             assert numbers is not None
@@ -228,10 +260,26 @@ class FixedModel(nn.Module):
             parts.append(self.features(numbers, categories))
         pooled = torch.cat(parts, dim=-1)
         weights = {} if self.window_weight is None else {WINDOW_WEIGHT: self.window_weight(pooled)}
+        if self.gives_vectors and self.training:
+            weights[TEXT_VECTOR] = vectors["mean"]
+        gate = None if self.gate is None else self.gate(input_ids, attention_mask)
         return weights | {
-            spec.name: head(states) if isinstance(head, TagHead) else head(pooled, vectors["mean"])
+            spec.name: head(states)
+            if isinstance(head, TagHead)
+            else head(pooled, vectors["mean"], gate)
+            if isinstance(head, FixedHead)
+            else head(pooled, vectors["mean"])
             for spec, head in zip(self.specs, self.heads, strict=True)
         }
+
+
+def parse_pooling(text: str) -> tuple[str, ...]:
+    """The parts of a pooling; raises ``InputError`` for an unknown or repeated one."""
+    parts = tuple(text.split("+"))
+    unknown = [part for part in parts if part not in POOLINGS]
+    if unknown or len(set(parts)) < len(parts):
+        raise InputError(f"pooling is {text!r}: take each of {', '.join(POOLINGS)} once at most, joined by +")
+    return parts
 
 
 def pool(states: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from julia1.model.backbone import take_pooler
 from julia1.text.options import TRUNK
 
 LIKENESS_SCALE = 40.0
@@ -56,6 +57,7 @@ class OptionModel(nn.Module):
 
     def __init__(self, encoder: nn.Module, dropout: float = 0.0) -> None:
         super().__init__()
+        take_pooler(encoder)
         self.encoder = encoder
         config: Any = encoder.config
         self.head = OptionHead(config.hidden_size, dropout)

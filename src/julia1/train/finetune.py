@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from julia1.bundle.heads import PAIR_KINDS, HeadSpec
 from julia1.errors import InputError, TrainingError
-from julia1.model.fixed_model import WINDOW_WEIGHT, FixedModel, VectorHead
+from julia1.model.fixed_model import TEXT_VECTOR, WINDOW_WEIGHT, FixedModel, VectorHead
 from julia1.text.windows import best_places
 from julia1.train.items import Item, Outputs, bucketed, by_item, collate, window_rows
 from julia1.train.optimisation import linear_schedule, parameter_groups
@@ -30,6 +30,7 @@ UNREAD = -100
 """Target of tokens that carry no tag: [CLS], [SEP] and padding."""
 MARGIN = 2.0
 """By how much the logit of the best candidate should lead."""
+STEPS, LEAST_EPOCHS, MOST_EPOCHS = 1500, 5, 12
 TAG_SHARE = 8.0
 """What the tags of a text weigh beside one answer about it: most tokens are outside of all spans, and easy."""
 
@@ -134,7 +135,7 @@ def of_items(model: FixedModel, outputs: Mapping[str, Tensor], items: Sequence[I
     top = torch.full((size,), -torch.inf).scatter_reduce(0, owner, logits.detach(), "amax")
     weights = (logits - top[owner]).exp()
     weights = weights / torch.zeros(size).index_add(0, owner, weights)[owner]
-    found = {}
+    found = {TEXT_VECTOR: outputs[TEXT_VECTOR]} if TEXT_VECTOR in outputs else {}
     for spec in model.specs:
         values = outputs[spec.name].float()
         if spec.kind != "tags":
@@ -143,6 +144,28 @@ def of_items(model: FixedModel, outputs: Mapping[str, Tensor], items: Sequence[I
             values = torch.cat([mean, values[windows:]])
         found[spec.name] = values
     return found
+
+
+def relation_loss(vectors: Tensor, items: Sequence[Item]) -> Tensor:
+    """Summed over the items: how far the likeness of each two texts is from what it is to a teacher.
+
+    Likeness needs no layer between vectors of different width (Tung and Mori 2019).
+
+    Args:
+        vectors: mean vectors of the texts, ``[rows, width]``.
+        items: the first rows; those without a teacher's vector are passed over.
+    """
+    pairs = [(i, item.teacher_vector) for i, item in enumerate(items) if item.teacher_vector is not None]
+    if len(pairs) < 2:
+        return vectors.sum() * 0.0
+    own = nn.functional.normalize(vectors[[i for i, _ in pairs]].float(), dim=-1)
+    wanted = nn.functional.normalize(torch.from_numpy(np.stack([vector for _, vector in pairs])), dim=-1)
+    return (own @ own.T - wanted @ wanted.T).square().mean() * len(pairs)
+
+
+def default_epochs(steps: int) -> int:
+    """Epochs of ``steps`` steps that train for about ``STEPS`` of them, within bounds."""
+    return min(MOST_EPOCHS, max(LEAST_EPOCHS, round(STEPS / steps)))
 
 
 def label_weights(spec: HeadSpec, items: Sequence[Item]) -> Tensor | None:
@@ -183,15 +206,21 @@ class FineTuner:
         torch.set_num_threads(settings.threads)
         encoder: Any = model.encoder
         encoder.get_input_embeddings().weight.requires_grad_(settings.train_embeddings)
-        self.optimizer = torch.optim.AdamW(parameter_groups(model, settings), betas=(0.9, 0.98), eps=1e-6)
+        self.optimizer = torch.optim.AdamW(parameter_groups(model, settings), betas=(0.9, 0.98), eps=1e-6, fused=True)
         self._rates = [group["lr"] for group in self.optimizer.param_groups]
         self._weights = {
             spec.name: label_weights(spec, items) if settings.class_weights else None for spec in model.specs
         }
         self._taught = {name for item in items for name in item.teacher}
+        self._related = settings.teacher_hidden > 0 and any(item.teacher_vector is not None for item in items)
+        model.gives_vectors = self._related
         per_epoch = sum(1 for _ in bucketed(items, settings, random.Random(0)))
         self.fingerprint = _fingerprint(model, items, validation, settings)
-        self.total = max(1, math.ceil(per_epoch / settings.accumulate)) * settings.epochs
+        steps = max(1, math.ceil(per_epoch / settings.accumulate))
+        self.epochs = settings.epochs or default_epochs(steps)
+        self.total = steps * self.epochs
+        # with few rows an epoch is a few steps: figures after each would be noise, and cost more than the training
+        self._every = max(1, math.ceil(settings.evaluate_every / steps))
         self.step = self.epoch = self.position = 0
         self.best: dict[str, Any] = {"score": -math.inf, "epoch": -1}
 
@@ -199,19 +228,22 @@ class FineTuner:
         """Train to the end or to the early stop, load the best weights, and return the best epoch's record."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._resume()
-        while self.epoch < self.settings.epochs and self.epoch - self.best["epoch"] <= self.settings.patience:
+        while self.epoch < self.epochs and self.epoch - self.best["epoch"] <= self.settings.patience * self._every:
             began = time.monotonic()
             loss = self._run_epoch()
             self.model.eval()
-            figures = self.metric(self.model, self.validation)
-            score = float(np.mean(list(figures.values())))
-            if score > self.best["score"]:
-                self.best = {"score": score, "epoch": self.epoch, "figures": figures}
-                self._write(self.model.state_dict(), "best.pt")
+            figures: dict[str, float] = {}
+            if (self.epoch + 1) % self._every == 0 or self.epoch + 1 == self.epochs:
+                figures = self.metric(self.model, self.validation)
+                score = float(np.mean(list(figures.values())))
+                if score > self.best["score"]:
+                    self.best = {"score": score, "epoch": self.epoch, "figures": figures}
+                    self._write(self.model.state_dict(), "best.pt")
             self.epoch, self.position = self.epoch + 1, 0
             self._save()
             record = {
                 "epoch": self.epoch,
+                "epochs": self.epochs,
                 "loss": round(loss, 4),
                 **figures,
                 "best_epoch": self.best["epoch"] + 1,
@@ -268,6 +300,8 @@ class FineTuner:
             total = total + own * head_loss(spec, head, of_head, items, settings.label_smoothing, weights)
             if spec.name in self._taught:
                 total = total + share * teacher_loss(spec, of_head, items, settings.teacher_temperature)
+        if self._related:
+            total = total + settings.teacher_hidden * relation_loss(outputs[TEXT_VECTOR], items)
         return total
 
     def _save(self) -> None:
@@ -356,6 +390,8 @@ def _fingerprint(model: FixedModel, items: Sequence[Item], validation: Sequence[
     digest = hashlib.sha256(repr((asdict(settings), model.specs, model.feature_spec, model.pooling)).encode())
     for item in (*items, *validation):
         digest.update(repr((item.ids, item.more, item.others, item.numbers, item.categories)).encode())
+        if item.teacher_vector is not None:
+            digest.update(item.teacher_vector.round(3).tobytes())
         for name, logits in item.teacher.items():
             digest.update(name.encode() + logits.round(3).tobytes())
         for name, target in item.targets.items():

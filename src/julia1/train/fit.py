@@ -14,11 +14,12 @@ from julia1.bundle.manifest import MANIFEST_FILE
 from julia1.errors import BundleError, InputError
 from julia1.export import require_known
 from julia1.export.encoder_graph import FIXED_ENCODERS
-from julia1.model.fixed_model import FixedModel
+from julia1.model.fixed_model import FixedModel, parse_pooling
 from julia1.text.tokenizer import TextTokenizer
-from julia1.train.data.rows import find_heads
+from julia1.train.data.rows import DataRow, find_heads
 from julia1.train.finetune import FineTuner, Report, outputs_of
 from julia1.train.items import Item, feature_spec, head_specs, make_items
+from julia1.train.languages import fill_gate, languages_of
 from julia1.train.metrics import MAIN, figures_of
 from julia1.train.package import Fitted, Tuned, encoding_of, package
 from julia1.train.pairing import reads_pairs
@@ -26,6 +27,7 @@ from julia1.train.parts import Parts
 from julia1.train.recipe import FineTuning
 from julia1.train.start import Start
 from julia1.train.teaching import Teacher, taught
+from julia1.train.vectors import NAMED_KINDS, label_vectors
 
 
 def fit(
@@ -75,9 +77,12 @@ def tune(
         for rows in (parts.train, parts.validation, parts.test)
     )
     if teacher is not None:
-        items = taught(items, parts.train, specs, teacher)
+        items = taught(items, parts.train, specs, teacher, hidden=settings.teacher_hidden > 0)
+    languages = languages_of(parts.train) if settings.language_heads else {}
     torch.manual_seed(settings.seed)
-    model = new_fixed_model(start, specs, features, tokenizer, settings)
+    model = new_fixed_model(start, specs, features, tokenizer, settings, parts.train, list(languages))
+    if model.gate is not None:
+        fill_gate(model.gate, languages, items)
 
     def metric(current: FixedModel, rows: Sequence[Item]) -> dict[str, float]:
         found = figures_of(specs, outputs_of(current, rows, tokenizer.pad, settings), rows)
@@ -122,11 +127,15 @@ def check_before_training(
     if not 3 <= settings.max_tokens <= most:
         raise InputError(f"max_tokens is {settings.max_tokens}: this encoder reads 3 to {most}")
     entry = FileEntry("x", "0" * 64, 1)
-    if not 0 <= settings.teacher_share <= 1 or settings.teacher_temperature <= 0:
+    if not 0 <= settings.teacher_share <= 1 or settings.teacher_temperature <= 0 or settings.teacher_hidden < 0:
         raise InputError(
-            f"teacher_share is {settings.teacher_share:g}, teacher_temperature {settings.teacher_temperature:g}: the "
-            "share lies between 0 and 1, the temperature above 0"
+            f"teacher_share is {settings.teacher_share:g}, teacher_temperature {settings.teacher_temperature:g}, "
+            f"teacher_hidden {settings.teacher_hidden:g}: the share lies between 0 and 1, the temperature above 0, and "
+            "hidden states count for nothing or more"
         )
+    if settings.epochs is not None and settings.epochs < 1:
+        raise InputError(f"epochs is {settings.epochs}: at least 1; leave it out to go by the number of rows")
+    parse_pooling(settings.pooling)
     if settings.windows < 1:
         raise InputError(f"windows is {settings.windows}: at least 1, to read texts in one part")
     if settings.windows > 1 and not 0 <= settings.overlap < settings.max_tokens - 2:
@@ -148,22 +157,26 @@ def check_before_training(
 
 
 def new_fixed_model(
-    start: Start, specs: Sequence[HeadSpec], features: FeatureSpec, tokenizer: TextTokenizer, settings: FineTuning
+    start: Start,
+    specs: Sequence[HeadSpec],
+    features: FeatureSpec,
+    tokenizer: TextTokenizer,
+    settings: FineTuning,
+    rows: Sequence[DataRow] = (),
+    languages: Sequence[str] = (),
 ) -> FixedModel:
-    """A model with a known encoder and new heads, whose label vectors are the encoder's reading of the names."""
+    """A model with a known encoder and new heads, whose label vectors are what the encoder reads in names and rows."""
     encoder = start.load()
-    vectors = {
-        spec.name: text_vectors(encoder, tokenizer, spec.labels) for spec in specs if spec.kind in ("choice", "labels")
-    }
+    named = [spec for spec in specs if spec.kind in NAMED_KINDS]
+    vectors = {spec.name: label_vectors(encoder, tokenizer, spec, rows) for spec in named}
     weigh = settings.windows > 1 and settings.aggregation == "attention"
-    return FixedModel(encoder, specs, features, dropout=settings.dropout, vectors=vectors, weigh_windows=weigh)
-
-
-@torch.inference_mode()
-def text_vectors(encoder: torch.nn.Module, tokenizer: TextTokenizer, texts: Sequence[str]) -> torch.Tensor:
-    """Mean last hidden state of each text with [CLS] before it, fp32 ``[texts, width]``."""
-    found = []
-    for ids in tokenizer.ids(list(texts)):
-        states = encoder(input_ids=torch.tensor([[tokenizer.cls, *ids[:126]]])).last_hidden_state
-        found.append(states[0].float().mean(0))
-    return torch.stack(found).clone()
+    return FixedModel(
+        encoder,
+        specs,
+        features,
+        pooling=settings.pooling,
+        dropout=settings.dropout,
+        vectors=vectors,
+        weigh_windows=weigh,
+        languages=languages,
+    )

@@ -45,6 +45,7 @@ class Item:
         windows: the parts in which the text is read, as ranges of its tokens; ``ids`` is the first of them.
         more: piece ids of the further ones.
         teacher: by head, the logits that a teacher gives for this item.
+        teacher_vector: the teacher's vector of the text, fp32 ``[its width]``, when that is learned too.
         others: piece ids of the texts that this one is compared with, read apart: the other of a pair, or candidates.
     """
 
@@ -59,6 +60,7 @@ class Item:
     windows: Sequence[Window] = ((0, 0),)
     more: Sequence[list[int]] = ()
     teacher: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)
+    teacher_vector: npt.NDArray[np.float32] | None = None
 
     @property
     def padded_tokens(self) -> int:

@@ -99,6 +99,8 @@ def package(tuned: Tuned, parts: Parts, start: Start, target: Path, name: str, v
     facts = _facts(settings, parts, start)
     if tuned.teacher:
         facts["teacher"] = tuned.teacher
+    if model.languages:
+        facts["languages_with_heads"] = list(model.languages)
     figures = figures_of(final, found, validation, calibration)
     facts["figures"] = {"Validation rows": _table(figures)}
     with BundleWriter(target, replace=True) as writer:

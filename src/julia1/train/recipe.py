@@ -84,7 +84,9 @@ class FineTuning:
     """Hyper-parameters of fine-tuning fixed heads.
 
     Attributes:
-        epochs: at most; training stops after ``patience`` epochs without a better validation metric.
+        epochs: at most; by default as many as make about 1,500 steps, 5 to 12.
+        evaluate_every: the validation rows are read after each epoch, but not before so many steps have gone by.
+        patience: training stops when the validation metric was not better so many times on end.
         batch_tokens: padded tokens of a batch at most; rows of like length go together.
         batch_rows: rows of a batch at most.
         accumulate: batches for each optimizer step.
@@ -92,20 +94,23 @@ class FineTuning:
         layer_decay: factor of the rate from each layer to the one below.
         warmup: share of the steps in which the rate rises; it then falls to zero.
         class_weights: weigh labels by the square root of how rare they are.
+        pooling: parts of ``cls``, ``mean``, ``max`` and ``pooler`` joined by ``+``: what heads read of a text.
         level_spread: an ordinal target is a bell over the levels, so many levels wide; 0 for the level alone.
         feature_dropout: share of structured features that are hidden from a step.
         train_embeddings: train the word embeddings too.
         windows: parts in which a long text is read, at most; 1 to cut it after ``max_tokens``.
         overlap: tokens that two windows share.
         aggregation: how the outputs of windows become one: ``mean``, or ``attention``, weights that are learned.
+        language_heads: heads of their own for each language with rows enough (field ``lang``), beside the shared ones.
         teacher_share: what a teacher counts for, beside the labels: 0 nothing, 1 all.
         teacher_temperature: what its logits and the model's are divided by: more shows more of what it thinks of the
             labels that it does not choose.
+        teacher_hidden: what the teacher's likeness of each two texts of a batch counts for, beside all else: 0 nothing.
         pairing: how two texts are read: ``cross``, both in one row of the encoder, which sees more; ``towers``, each by
             itself, so that many can be compared fast; ``auto``, towers where there are candidates to rank, else cross.
     """
 
-    epochs: int = 10
+    epochs: int | None = None
     batch_rows: int = 32
     batch_tokens: int = 2048
     accumulate: int = 1
@@ -118,8 +123,10 @@ class FineTuning:
     dropout: float = 0.1
     feature_dropout: float = 0.1
     label_smoothing: float = 0.05
+    pooling: str = "cls+mean+max"
     class_weights: bool = False
     level_spread: float = 0.5
+    evaluate_every: int = 50
     patience: int = 2
     max_tokens: int = 256
     threads: int = 2
@@ -127,10 +134,12 @@ class FineTuning:
     train_embeddings: bool = False
     teacher_share: float = 0.5
     teacher_temperature: float = 2.0
+    teacher_hidden: float = 0.0
     pairing: str = "auto"
     windows: int = 1
     overlap: int = 32
     aggregation: str = "mean"
+    language_heads: bool = False
     seed: int = 1
 
 

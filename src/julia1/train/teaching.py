@@ -10,13 +10,14 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from julia1.bundle import Bundle
 from julia1.bundle.heads import HeadSpec
 from julia1.errors import InputError
 from julia1.questions import Choice
 from julia1.runtime.decider import Decider, load
 from julia1.train.data.rows import DataRow
 from julia1.train.items import Item
-from julia1.train.start import HUB_ID, fetched
+from julia1.train.start import HUB_ID, fetched, start_from_bundle
 
 TEACHABLE = ("choice", "labels", "yesno", "score")
 BATCH = 32
@@ -24,6 +25,8 @@ BATCH_TOKENS = 4096
 
 Logits = dict[str, list[npt.NDArray[np.float32]]]
 """By head, for each row: fp32 ``[outputs]``."""
+Vectors = list[npt.NDArray[np.float32]]
+"""For each row: fp32 ``[width]``."""
 
 
 class Teacher(Protocol):
@@ -39,6 +42,14 @@ class Teacher(Protocol):
         """For those of the heads that it can answer; may be none."""
         ...
 
+    def vectors(self, rows: Sequence[DataRow]) -> Vectors:
+        """The mean of the last hidden states of each text.
+
+        Raises:
+            InputError: it has no hidden states to show.
+        """
+        ...
+
 
 def find_teacher(place: str | Path) -> Teacher:
     """A bundle, a folder with a Hugging Face classifier, or ``owner/model`` on the hub, looked for in this order.
@@ -51,7 +62,7 @@ def find_teacher(place: str | Path) -> Teacher:
     if path.is_dir() and (path / "config.json").is_file():
         return Remembered(ClassifierTeacher(path, path.resolve().name))
     if path.exists() or not HUB_ID.fullmatch(str(place)):
-        return Remembered(BundleTeacher(load(path, warm_up=False)))
+        return Remembered(BundleTeacher(load(path, warm_up=False), path))
     return Remembered(ClassifierTeacher(fetched(str(place)), str(place)))
 
 
@@ -62,6 +73,7 @@ class Remembered:
         self._teacher = teacher
         self.name = teacher.name
         self._last: tuple[object, Logits] | None = None
+        self._last_vectors: tuple[object, Vectors] | None = None
 
     def logits(self, rows: Sequence[DataRow], specs: Sequence[HeadSpec]) -> Logits:
         """As ``Teacher``."""
@@ -70,12 +82,19 @@ class Remembered:
             self._last = key, self._teacher.logits(rows, specs)
         return self._last[1]
 
+    def vectors(self, rows: Sequence[DataRow]) -> Vectors:
+        """As ``Teacher``."""
+        key = [(row.place, row.text) for row in rows]
+        if self._last_vectors is None or self._last_vectors[0] != key:
+            self._last_vectors = key, self._teacher.vectors(rows)
+        return self._last_vectors[1]
+
 
 class BundleTeacher:
     """A julia1 bundle. One with fixed heads teaches heads of its names and labels; an open model any choice."""
 
-    def __init__(self, decider: Decider) -> None:
-        self._decider = decider
+    def __init__(self, decider: Decider, path: Path) -> None:
+        self._decider, self._path = decider, path
         self.name = f"{decider.manifest.name} {decider.manifest.version}"
 
     def logits(self, rows: Sequence[DataRow], specs: Sequence[HeadSpec]) -> Logits:
@@ -88,6 +107,13 @@ class BundleTeacher:
             return {}
         found = self._decider.head_logits([row.text for row in rows], [row.features for row in rows])
         return {s.name: [_in_order(values, own[s.name].labels, s.labels) for values in found[s.name]] for s in taught}
+
+    def vectors(self, rows: Sequence[DataRow]) -> Vectors:
+        """As ``Teacher``; read from the bundle's checkpoint."""
+        from julia1.train.vectors import text_vectors
+
+        start = start_from_bundle(Bundle.open(self._path))
+        return list(text_vectors(start.load(), start.tokenizer, [row.text for row in rows]).numpy())
 
     def _open(self, rows: Sequence[DataRow], specs: Sequence[HeadSpec]) -> Logits:
         taught = [spec for spec in specs if spec.kind == "choice"]
@@ -128,9 +154,25 @@ class ClassifierTeacher:
                 found += list(self._model(**feeds).logits.float().numpy())
         return {spec.name: [_in_order(values, self._labels, spec.labels) for values in found] for spec in taught}
 
+    def vectors(self, rows: Sequence[DataRow]) -> Vectors:
+        """As ``Teacher``."""
+        import torch
 
-def taught(items: Sequence[Item], rows: Sequence[DataRow], specs: Sequence[HeadSpec], teacher: Teacher) -> list[Item]:
-    """Items with the teacher's logits.
+        found: Vectors = []
+        for start in range(0, len(rows), BATCH):
+            texts = [row.text for row in rows[start : start + BATCH]]
+            with torch.inference_mode():
+                feeds = self._tokenizer(texts, return_tensors="pt", padding=True, truncation=True)
+                states = self._model(**feeds, output_hidden_states=True).hidden_states[-1].float()
+                inside = feeds["attention_mask"].unsqueeze(-1).float()
+                found += list(((states * inside).sum(1) / inside.sum(1)).numpy())
+        return found
+
+
+def taught(
+    items: Sequence[Item], rows: Sequence[DataRow], specs: Sequence[HeadSpec], teacher: Teacher, *, hidden: bool = False
+) -> list[Item]:
+    """Items with the teacher's logits, and with its vectors of their texts if hidden states are learned too.
 
     Raises:
         InputError: the teacher knows none of the heads.
@@ -139,8 +181,9 @@ def taught(items: Sequence[Item], rows: Sequence[DataRow], specs: Sequence[HeadS
     if not found:
         heads = ", ".join(f"{spec.name} ({', '.join(spec.labels[:4]) or spec.kind})" for spec in specs)
         raise InputError(f"the teacher answers none of these heads with the same labels: {heads}")
+    vectors: Sequence[npt.NDArray[np.float32] | None] = teacher.vectors(rows) if hidden else [None] * len(items)
     return [
-        replace(item, teacher={name: values[number] for name, values in found.items()})
+        replace(item, teacher={name: values[number] for name, values in found.items()}, teacher_vector=vectors[number])
         for number, item in enumerate(items)
     ]
 

@@ -1,0 +1,80 @@
+"""How likely each piece of the vocabulary is in each language, counted in training rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from julia1.errors import InputError
+from julia1.model.languages import LanguageGate
+from julia1.train.data.rows import DataRow
+from julia1.train.items import Item
+
+LEAST_ROWS = 50
+"""Rows of a language from which on it gets heads of its own."""
+SMOOTHING = 0.05
+"""Share of a language's probability that lies on all pieces alike, so that none is impossible."""
+FLOOR_SHARE = 0.01
+"""Of the rows of a language so many may look unlike it,"""
+MARGIN = 1.0
+"""and new ones may by so much more, in nats a piece; those of another language miss by several."""
+
+FloatArray = npt.NDArray[np.float32]
+
+
+def languages_of(rows: Sequence[DataRow]) -> dict[str, list[int]]:
+    """Languages with rows enough for heads of their own, in alphabetical order, and which rows are theirs.
+
+    Raises:
+        InputError: there are not two of them.
+    """
+    found: dict[str, list[int]] = {}
+    for number, row in enumerate(rows):
+        if row.language:
+            found.setdefault(row.language, []).append(number)
+    kept = {name: found[name] for name in sorted(found) if len(found[name]) >= LEAST_ROWS}
+    if len(kept) < 2:
+        counts = ", ".join(f"{name} {len(numbers):,}" for name, numbers in sorted(found.items())) or "none"
+        raise InputError(
+            f"language_heads needs two languages with {LEAST_ROWS} training rows each, told by the field 'lang'; rows "
+            f"by language: {counts}"
+        )
+    return kept
+
+
+@torch.no_grad()
+def fill_gate(gate: LanguageGate, languages: Mapping[str, Sequence[int]], items: Sequence[Item]) -> None:
+    """Count pieces by language, and set the floors from rows that were not counted.
+
+    Args:
+        gate: filled in place.
+        languages: indices into ``items`` for each language.
+        items: training rows; their first and last piece, [CLS] and [SEP], say nothing.
+    """
+    pieces = gate.table.shape[0]
+    special = {items[0].ids[0], items[0].ids[-1]}
+    texts = [[[i for i in items[n].ids if i not in special] for n in numbers] for numbers in languages.values()]
+    table = np.zeros((pieces, len(texts) + 1), np.float32)
+    for column, own in enumerate(texts):
+        table[:, column] = _log_shares(own, pieces)
+        halves = [_log_shares(own[start::2], pieces) for start in (0, 1)]
+        # each half is looked at with what the other one knows: as a new text will be
+        means = [float(halves[1 - n % 2][ids].mean()) for n, ids in enumerate(own) if ids]
+        gate.floor[column] = float(np.quantile(means, FLOOR_SHARE)) - MARGIN
+    table[:, -1] = 1.0
+    table[sorted(special)] = 0.0
+    gate.table.copy_(torch.from_numpy(table))
+
+
+def _log_shares(texts: Sequence[Sequence[int]], pieces: int) -> FloatArray:
+    """Log-probability of every piece, fp32 ``[pieces]``."""
+    counts = np.zeros(pieces)
+    for ids in texts:
+        np.add.at(counts, np.array(ids, np.int64), 1.0)
+    shares: FloatArray = np.log(
+        (1 - SMOOTHING) * counts / max(1.0, counts.sum()) + SMOOTHING / pieces, dtype=np.float64
+    ).astype(np.float32)
+    return shares
