@@ -45,6 +45,8 @@ def cls_linear(problem: Problem) -> Predict:
         layer_decay=1.0,
         label_smoothing=0.0,
         level_spread=0.0,
+        token_dropout=0.0,
+        contrast=0.0,
     )
     model = new_model(problem, plain)
     head: Any = model.heads[0]
@@ -72,7 +74,7 @@ def fine_tuned(problem: Problem, model: FixedModel, settings: FineTuning) -> Pre
     torch.manual_seed(settings.seed)
     with tempfile.TemporaryDirectory() as folder:
         train, validation = (problem.items(rows, settings) for rows in (problem.train, problem.val))
-        tuner = FineTuner(model, train, validation, pad, settings, Path(folder), metric)
+        tuner = FineTuner(model, train, validation, pad, settings, Path(folder), metric, problem.tokenizer.mask)
         tuner.run(lambda record: print("   ", record, flush=True))
     return lambda rows: outputs_of(model, problem.items(rows, settings), pad, settings)[spec.name]
 

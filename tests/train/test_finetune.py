@@ -19,7 +19,7 @@ from julia1.model import new_encoder  # noqa: E402
 from julia1.model.fixed_model import FixedModel, pool  # noqa: E402
 from julia1.text import TextTokenizer  # noqa: E402
 from julia1.train.data.rows import DataRow, find_heads  # noqa: E402
-from julia1.train.finetune import FineTuner, default_epochs, label_weights, outputs_of, relation_loss  # noqa: E402
+from julia1.train.finetune import FineTuner, default_epochs, hidden_tokens, outputs_of  # noqa: E402
 from julia1.train.items import (  # noqa: E402
     Item,
     bucketed,
@@ -29,6 +29,7 @@ from julia1.train.items import (  # noqa: E402
     make_items,
     target_of,
 )
+from julia1.train.losses import contrast_loss, label_weights, relation_loss  # noqa: E402
 from julia1.train.recipe import FineTuning  # noqa: E402
 
 CONFIG = {
@@ -297,3 +298,33 @@ def test_likeness_that_is_the_teachers_costs_nothing() -> None:
     assert float(relation_loss(vectors, items)) == pytest.approx(0.0, abs=1e-6)
     assert float(relation_loss(torch.randn(5, 6), items)) > 0.01
     assert float(relation_loss(vectors, [Item([1, 2], {})] * 5)) == 0.0
+
+
+def test_a_share_of_the_tokens_is_hidden_and_no_special_one() -> None:
+    torch.manual_seed(1)
+    ids = torch.tensor([[0, *range(10, 200), 2, 1, 1]])
+    hidden = hidden_tokens(ids, (0, 2, 1), 3, 0.2)
+    changed = hidden != ids
+    assert (hidden[changed] == 3).all()
+    assert not changed[0, [0, -3, -2, -1]].any()
+    assert 0.1 < changed.float().mean() < 0.3
+    assert torch.equal(hidden_tokens(ids, (0, 2, 1), 3, 0.0), ids)
+
+
+def test_texts_of_one_label_that_are_alike_cost_less() -> None:
+    spec = HeadSpec("c", "choice", ("a", "b"))
+    items = [Item([0, 2], {"c": np.eye(2, dtype=np.float32)[i % 2]}) for i in range(4)]
+    apart = torch.eye(2)[[0, 1, 0, 1]]
+    assert contrast_loss(spec, apart, items) < 0.01 < contrast_loss(spec, apart[[0, 0, 1, 1]], items)
+    assert float(contrast_loss(spec, apart[:2], items[:2])) == 0.0  # no two of a label
+    assert float(contrast_loss(spec, apart[:1], items[:1])) == 0.0
+
+
+def test_a_contrast_of_single_labels_has_a_gradient_that_is_a_number() -> None:
+    spec = HeadSpec("c", "choice", ("a", "b", "c"))
+    items = [Item([0, 2], {"c": np.eye(3, dtype=np.float32)[i]}) for i in (0, 0, 1, 2)]
+    vectors = torch.randn(4, 5, requires_grad=True)
+    contrast_loss(spec, vectors, items).backward()
+    assert vectors.grad is not None
+    assert torch.isfinite(vectors.grad).all()
+    assert vectors.grad[0].abs().sum() > 0

@@ -21,9 +21,9 @@ from julia1.bundle import Bundle  # noqa: E402
 from julia1.bundle.heads import HeadSpec  # noqa: E402
 from julia1.cli.app import main  # noqa: E402
 from julia1.train.data.rows import read_rows  # noqa: E402
-from julia1.train.finetune import teacher_loss  # noqa: E402
 from julia1.train.fit import fit  # noqa: E402
 from julia1.train.items import Item  # noqa: E402
+from julia1.train.losses import teacher_loss  # noqa: E402
 from julia1.train.package import Fitted  # noqa: E402
 from julia1.train.parts import make_parts  # noqa: E402
 from julia1.train.start import start_from_bundle  # noqa: E402

@@ -13,5 +13,6 @@ TOY = FineTuning(
     head_learning_rate=5e-3,
     threads=1,
     bf16=False,
+    token_dropout=0.0,
     max_tokens=32,
 )

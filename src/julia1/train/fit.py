@@ -82,13 +82,13 @@ def tune(
     torch.manual_seed(settings.seed)
     model = new_fixed_model(start, specs, features, tokenizer, settings, parts.train, list(languages))
     if model.gate is not None:
-        fill_gate(model.gate, languages, items)
+        fill_gate(model.gate, languages, items, {tokenizer.cls, tokenizer.sep, tokenizer.mask, tokenizer.pad})
 
     def metric(current: FixedModel, rows: Sequence[Item]) -> dict[str, float]:
         found = figures_of(specs, outputs_of(current, rows, tokenizer.pad, settings), rows)
         return {spec.name: found[spec.name][MAIN[spec.kind]] for spec in specs if spec.name in found}
 
-    tuner = FineTuner(model, items, validation, tokenizer.pad, settings, folder, metric)
+    tuner = FineTuner(model, items, validation, tokenizer.pad, settings, folder, metric, tokenizer.mask)
     best = tuner.run(report)
     return Tuned(
         model,

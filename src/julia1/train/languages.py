@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -46,16 +46,18 @@ def languages_of(rows: Sequence[DataRow]) -> dict[str, list[int]]:
 
 
 @torch.no_grad()
-def fill_gate(gate: LanguageGate, languages: Mapping[str, Sequence[int]], items: Sequence[Item]) -> None:
+def fill_gate(
+    gate: LanguageGate, languages: Mapping[str, Sequence[int]], items: Sequence[Item], special: Collection[int]
+) -> None:
     """Count pieces by language, and set the floors from rows that were not counted.
 
     Args:
         gate: filled in place.
         languages: indices into ``items`` for each language.
-        items: training rows; their first and last piece, [CLS] and [SEP], say nothing.
+        items: training rows.
+        special: pieces that stand for no text.
     """
     pieces = gate.table.shape[0]
-    special = {items[0].ids[0], items[0].ids[-1]}
     texts = [[[i for i in items[n].ids if i not in special] for n in numbers] for numbers in languages.values()]
     table = np.zeros((pieces, len(texts) + 1), np.float32)
     for column, own in enumerate(texts):
