@@ -26,12 +26,17 @@ from julia1.train.optimisation import linear_schedule, parameter_groups
 from julia1.train.recipe import FineTuning
 
 Report = Callable[[dict[str, Any]], None]
+LOG = "log.jsonl"
 UNREAD = -100
 """Target of tokens that carry no tag: [CLS], [SEP] and padding."""
 MARGIN = 2.0
 """By how much the logit of the best candidate should lead."""
 TAG_SHARE = 8.0
 """What the tags of a text weigh beside one answer about it: most tokens are outside of all spans, and easy."""
+
+
+class DivergedError(TrainingError):
+    """The loss is no number any more: other hyper-parameters may do."""
 
 
 def head_loss(
@@ -214,6 +219,7 @@ class FineTuner:
                 "epoch": self.epoch,
                 "loss": round(loss, 4),
                 **figures,
+                "validation": score,
                 "best_epoch": self.best["epoch"] + 1,
                 "rows_per_second": round(len(self.items) / max(1e-9, time.monotonic() - began), 1),
             }
@@ -250,7 +256,7 @@ class FineTuner:
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
             if not math.isfinite(total):
-                raise TrainingError(f"the loss is {total} at step {self.step}: lower the learning rate")
+                raise DivergedError(f"the loss is {total} at step {self.step}: lower the learning rate")
             rows += size
             self.step += 1
             self.position = number + self.settings.accumulate
@@ -309,7 +315,7 @@ class FineTuner:
             self.best = saved["best"]
 
     def _log(self, record: Mapping[str, Any]) -> None:
-        with (self.folder / "log.jsonl").open("a", encoding="utf-8") as log:
+        with (self.folder / LOG).open("a", encoding="utf-8") as log:
             log.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 

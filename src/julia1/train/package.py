@@ -97,6 +97,7 @@ def package(tuned: Tuned, parts: Parts, start: Start, target: Path, name: str, v
     found = outputs_of(model, validation, tokenizer.pad, exact)
     final, calibration = calibrate_heads(fitted_scales(model), found, validation)
     facts = _facts(settings, parts, start)
+    facts["rows"]["cut"] = sum(item.cut for part in (items, validation, tuned.test) for item in part)
     if tuned.teacher:
         facts["teacher"] = tuned.teacher
     figures = figures_of(final, found, validation, calibration)

@@ -130,19 +130,20 @@ class ClassifierTeacher:
 
 
 def taught(items: Sequence[Item], rows: Sequence[DataRow], specs: Sequence[HeadSpec], teacher: Teacher) -> list[Item]:
-    """Items with the teacher's logits.
+    """Items with the teacher's logits; those of rows without a text, which it could not read, are left as they are.
 
     Raises:
         InputError: the teacher knows none of the heads.
     """
-    found = teacher.logits(rows, [spec for spec in specs if spec.kind in TEACHABLE])
+    read = [number for number, row in enumerate(rows) if row.text.strip()]
+    found = teacher.logits([rows[number] for number in read], [spec for spec in specs if spec.kind in TEACHABLE])
     if not found:
         heads = ", ".join(f"{spec.name} ({', '.join(spec.labels[:4]) or spec.kind})" for spec in specs)
         raise InputError(f"the teacher answers none of these heads with the same labels: {heads}")
-    return [
-        replace(item, teacher={name: values[number] for name, values in found.items()})
-        for number, item in enumerate(items)
-    ]
+    learned = list(items)
+    for place, number in enumerate(read):
+        learned[number] = replace(items[number], teacher={name: values[place] for name, values in found.items()})
+    return learned
 
 
 def _alike(own: HeadSpec, other: HeadSpec) -> bool:
