@@ -27,7 +27,7 @@ def add_to(commands: Commands) -> None:
     parser = commands.add_parser(
         "data",
         help="check, split, clean and balance labelled rows",
-        description="Check, split, clean and balance labelled rows (JSON lines, CSV or Parquet). Needs the extra train.",
+        description="Check, split, clean and balance rows (JSON lines, CSV or Parquet). Needs the extra train.",
     )
     parser.set_defaults(parser=parser)
     parts = parser.add_subparsers(metavar="PART", dest="part", required=True)
@@ -75,7 +75,7 @@ def add_to(commands: Commands) -> None:
         "--power",
         type=fraction,
         metavar="X",
-        help="rows of a class go with its number to this power: 1 as it is, 0 even",
+        help="rows of a class go with their number to this power: 1 changes nothing, 0 makes all even",
     )
     even.add_argument("--seed", type=positive, default=1, metavar="N", help="another seed leaves other rows out")
 
@@ -85,6 +85,7 @@ def run_check(arguments: argparse.Namespace) -> int:
     with Extra():
         from julia1.train.data.checks import check_data
         from julia1.train.data.duplicates import NEAR
+        from julia1.train.data.files import write_files
         from julia1.train.data.report import report_html, report_lines
         from julia1.train.data.rows import read_rows
 
@@ -104,7 +105,8 @@ def run_check(arguments: argparse.Namespace) -> int:
             suspicious=not arguments.fast,
         )
     if arguments.html is not None:
-        _write_text(arguments.html, report_html(report, f"Data report: {', '.join(p.name for p in arguments.files)}"))
+        page = report_html(report, f"Data report: {', '.join(p.name for p in arguments.files)}")
+        write_files({arguments.html: [page]})
     if arguments.json:
         print_json(report.to_dict())
     else:
@@ -116,7 +118,8 @@ def run_check(arguments: argparse.Namespace) -> int:
 
 def run_split(arguments: argparse.Namespace) -> int:
     """Write the three files; those with no share are not written."""
-    from julia1.train.data.rows import read_rows, write_rows
+    from julia1.train.data.files import write_files
+    from julia1.train.data.rows import json_lines, read_rows
 
     data = read_rows(arguments.files, _columns(arguments))
     if arguments.output.exists() and not arguments.output.is_dir():
@@ -134,14 +137,12 @@ def run_split(arguments: argparse.Namespace) -> int:
     if present and not arguments.force:
         raise InputError(f"{present[0]} is there already: name another folder, or write over it with --force")
     arguments.output.mkdir(parents=True, exist_ok=True)
-    for path in present:
-        path.unlink()  # a part that is no longer made would hold rows of the others
-    sizes = {}
-    for name in SPLITS:
-        chosen = getattr(split, name)
-        sizes[name] = len(chosen)
-        if chosen:
-            write_rows(targets[name], [data.rows[i].data for i in chosen])
+    chosen = {name: getattr(split, name) for name in SPLITS}
+    write_files({targets[name]: json_lines(data.rows[i].data for i in own) for name, own in chosen.items() if own})
+    for name, own in chosen.items():
+        if not own:  # a part that is no longer made would hold rows of the others
+            targets[name].unlink(missing_ok=True)
+    sizes = {name: len(own) for name, own in chosen.items()}
     if arguments.json:
         print_json({"folder": str(arguments.output), **sizes, "left_out": len(split.left_out)})
     else:
@@ -301,9 +302,3 @@ def _tokenizer(path: Path | None) -> Callable[[Sequence[str]], list[int]]:
     opened = Bundle.open(path or settings.model_path())
     tokenizer = TextTokenizer.from_file(opened.path(opened.manifest.tokenizer))
     return lambda texts: [len(ids) for ids in tokenizer.ids(texts)]
-
-
-def _write_text(path: Path, text: str) -> None:
-    temporary = path.with_name(f"{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

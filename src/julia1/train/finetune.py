@@ -202,7 +202,10 @@ class FineTuner:
 
     def run(self, report: Report | None = None) -> dict[str, Any]:
         """Train to the end or to the early stop, load the best weights, and return the best epoch's record."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise TrainingError(f"cannot write in {self.folder}: {error.strerror}") from None
         self._resume()
         while self.epoch < self.settings.epochs and self.epoch - self.best["epoch"] <= self.settings.patience:
             began = time.monotonic()
@@ -315,8 +318,11 @@ class FineTuner:
             self.best = saved["best"]
 
     def _log(self, record: Mapping[str, Any]) -> None:
-        with (self.folder / LOG).open("a", encoding="utf-8") as log:
-            log.write(json.dumps(record, ensure_ascii=False) + "\n")
+        try:
+            with (self.folder / LOG).open("a", encoding="utf-8") as log:
+                log.write(json.dumps(record, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise TrainingError(f"cannot write {self.folder / LOG}: {error.strerror}") from None
 
 
 @torch.inference_mode()

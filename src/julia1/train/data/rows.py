@@ -20,14 +20,14 @@ from __future__ import annotations
 import difflib
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from julia1.content import checked_text, render, shown
 from julia1.errors import InputError
-from julia1.train.data.files import Columns, read_records
+from julia1.train.data.files import Columns, read_records, write_files
 from julia1.train.data.pairs import Best, Match, read_best, read_candidates
 from julia1.train.data.spans import Spans, read_spans
 
@@ -181,16 +181,14 @@ def labels_of(answer: Answer) -> tuple[str, ...]:
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write JSON lines under a temporary name, then give the file its own."""
-    temporary = path.with_name(f"{path.name}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            for row in rows:
-                # dates and decimals of a Parquet file have no form of their own in JSON
-                file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Write JSON lines; raises as ``write_files``."""
+    write_files({path: json_lines(rows)})
+
+
+def json_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Rows as lines; dates and decimals of a Parquet file, which have no form of their own in JSON, become text."""
+    for row in rows:
+        yield json.dumps(row, ensure_ascii=False, default=str) + "\n"
 
 
 def _tagged(records: Sequence[tuple[str, dict[str, Any]]], columns: Columns) -> set[str]:
