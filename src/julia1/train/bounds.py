@@ -28,10 +28,15 @@ BOUNDS: dict[str, tuple[float, float]] = {
 """Name to the least and the most. What depends on the encoder, or on another one, is checked in ``fit``."""
 
 
-def require_bounds(settings: FineTuning) -> None:
-    """Raise ``InputError`` for the first hyper-parameter that is no number to train with, NaN included."""
+def require_bounds(settings: FineTuning, where: str = "") -> None:
+    """Raise ``InputError`` for the first hyper-parameter that is no number to train with, NaN included.
+
+    Args:
+        settings: hyper-parameters.
+        where: they come from, for the error.
+    """
     for name, (least, most) in BOUNDS.items():
         value = getattr(settings, name)
         if not least <= value <= most:
             upper = "" if most == _LARGE else f", {most:g} at most"
-            raise InputError(f"{name} is {value:g}: at least {least:g}{upper}")
+            raise InputError(f"{where}{name} is {value:g}: at least {least:g}{upper}")

@@ -109,18 +109,19 @@ def read_config(data: Mapping[str, Any], where: str, folder: Path, defaults: Fin
     return config
 
 
-def check_config(config: RowTraining, where: str = "julia1 train") -> None:
-    """Raise ``InputError`` for what cannot be trained whatever the rows are."""
+def check_config(config: RowTraining, where: str = "") -> None:
+    """Raise ``InputError`` for what cannot be trained whatever the rows are; ``where`` is the file it comes from."""
+    where = f"{where}: " if where else ""
     if not config.rows:
-        raise InputError(f"{where}: rows is empty: name at least one file of labelled rows")
+        raise InputError(f"{where}rows is empty: name at least one file of labelled rows")
     if config.trials is not None and config.trials < 1:
-        raise InputError(f"{where}: trials is {config.trials}: at least 1, or leave it out for a grid")
+        raise InputError(f"{where}trials is {config.trials}: at least 1, or leave it out for a grid")
     if config.trials is not None and not config.search:
-        raise InputError(f"{where}: {config.trials} trials of nothing: say what to search over")
+        raise InputError(f"{where}{config.trials} trials of nothing: say what to search over")
     if config.search and config.unlabelled is not None:
-        raise InputError(f"{where}: --search has no place beside --unlabelled: search first, then label")
-    require_bounds(config.settings)
-    read_space(config.search, "search" if where == "julia1 train" else f"{where}: search")
+        raise InputError(f"{where}--search has no place beside --unlabelled: search first, then label")
+    require_bounds(config.settings, where)
+    read_space(config.search, f"{where}search")
 
 
 def portable(config: RowTraining) -> dict[str, Any]:
