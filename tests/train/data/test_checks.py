@@ -252,7 +252,9 @@ def test_tokens_are_counted_against_what_training_reads(
     long = [{"text": f"please {'help ' * (40 * (i % 2))}", "label": "xy"[i % 2]} for i in range(20)]
     assert checked(long) == (254, 0)
     assert checked(long, "--max-tokens", "20") == (18, 10)
-    pairs = [{"text": "food " * 7, "text_b": "city " * (9 + i % 2), "match": i % 4 < 2} for i in range(20)]
+    pairs = [
+        {"text": "food" + " food" * 6, "text_b": "city" + " city" * (8 + i % 2), "match": i % 4 < 2} for i in range(20)
+    ]
     assert checked(pairs, "--max-tokens", "19") == (17, 10), "both texts and the token between them"
     assert main([*command, "--max-tokens", "2"]) == 2
     assert "at least 3" in capsys.readouterr().err
