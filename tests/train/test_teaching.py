@@ -170,7 +170,7 @@ def test_a_teacher_of_other_heads_and_bad_flags_are_named(
     flags = ["--max-tokens", "24", "--teacher", str(teacher.bundle.folder)]
     assert main([*command, *flags]) == 2
     assert "the teacher answers none of these heads" in capsys.readouterr().err
-    assert main([*command, *flags, "--teacher-temperature", "0"]) == 2
+    assert main([*command, *flags, "--set", "teacher_temperature=0"]) == 2
     assert "the temperature above 0" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "config.json").write_text("{}")

@@ -101,10 +101,10 @@ def test_the_bundle_says_how_it_reads(fitted: Fitted) -> None:
     ("flags", "message"),
     [
         (
-            ["--windows", "2", "--overlap", "14", "--max-tokens", "16"],
+            ["--windows", "2", "--set", "overlap=14", "--max-tokens", "16"],
             "overlap is 14: not below 0, and less than the 14 tokens",
         ),
-        (["--windows", "2", "--overlap", "-1", "--max-tokens", "16"], "overlap is -1"),
+        (["--windows", "2", "--set", "overlap=-1", "--max-tokens", "16"], "overlap is -1"),
     ],
 )
 def test_windows_that_make_no_sense_are_refused(

@@ -91,7 +91,7 @@ def decide_rows(job: Job, load: Callable[[], Decider], as_json: bool = False) ->
     """
     with ExitStack() as stack:
         file = stack.enter_context(RowFile(job.output, job.resume)) if job.output is not None else None
-        reader = RowReader(job.input, job.field, job.answers_field)
+        reader = RowReader(job.input, job.field, job.answers_field, job.features)
         stack.callback(reader.close)
         rows = iter(reader)
         earlier = _take_up(job, reader, rows, file) if file is not None else Earlier()

@@ -1,4 +1,4 @@
-"""``julia1 data``: check, split and clean labelled rows. Needs the extra ``train``."""
+"""``julia1 data``: check, split, clean and balance labelled rows. Needs the extra ``train``."""
 
 from __future__ import annotations
 
@@ -6,21 +6,28 @@ import argparse
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from julia1 import settings
 from julia1.cli.flags import Commands, add_json, fraction, positive
-from julia1.cli.printing import count, print_json
+from julia1.cli.printing import columns as lined_up
+from julia1.cli.printing import count, one_line, print_json
 from julia1.errors import InputError, MissingExtraError, VerificationError
+
+FRAME = 2
+"""Tokens around a text, of those that a model reads."""
+SHOWN = 20
+"""Classes that are printed."""
 
 
 def add_to(commands: Commands) -> None:
     """Add the command and its parts."""
     parser = commands.add_parser(
         "data",
-        help="check, split and clean labelled rows",
-        description="Check, split and clean labelled rows (JSON lines, CSV or Parquet). Needs the extra train.",
+        help="check, split, clean and balance labelled rows",
+        description="Check, split, clean and balance rows (JSON lines, CSV or Parquet). Needs the extra train.",
     )
     parser.set_defaults(parser=parser)
     parts = parser.add_subparsers(metavar="PART", dest="part", required=True)
@@ -31,7 +38,10 @@ def add_to(commands: Commands) -> None:
     check.add_argument("--test", metavar="FILE", type=Path, help="test rows: the same")
     check.add_argument("--html", metavar="FILE", type=Path, help="write the report as a page too")
     check.add_argument(
-        "--bundle", metavar="BUNDLE", type=Path, help="whose tokenizer and limit count (default: the bundled model's)"
+        "--bundle", metavar="BUNDLE", type=Path, help="whose tokenizer counts (default: the bundled model's)"
+    )
+    check.add_argument(
+        "--max-tokens", metavar="N", type=_tokens, help="what training will be told to read of a text (default: 256)"
     )
     check.add_argument("--fast", action="store_true", help="no near duplicates, no doubtful labels")
     split = _part(parts, "split", run_split, "cut rows into train.jsonl, val.jsonl and test.jsonl")
@@ -53,6 +63,21 @@ def add_to(commands: Commands) -> None:
     clean.add_argument(
         "--keep-duplicates", action="store_true", help="keep rows that stand twice with the same answers"
     )
+    even = _part(parts, "balance", run_balance, "leave out rows of frequent classes, repeat those of rare ones")
+    even.add_argument("-o", "--output", metavar="FILE", type=Path, required=True, help="a .jsonl file")
+    even.add_argument(
+        "--by", choices=("label", "language", "both"), default="label", help="what a class is (default: label)"
+    )
+    even.add_argument("--question", metavar="NAME", help="whose labels count, where rows answer several")
+    even.add_argument("--most", type=positive, metavar="N", help="leave out rows of a class that has more")
+    even.add_argument("--least", type=positive, metavar="N", help="repeat rows of a class that has fewer")
+    even.add_argument(
+        "--power",
+        type=fraction,
+        metavar="X",
+        help="rows of a class go with their number to this power: 1 changes nothing, 0 makes all even",
+    )
+    even.add_argument("--seed", type=positive, default=1, metavar="N", help="another seed leaves other rows out")
 
 
 def run_check(arguments: argparse.Namespace) -> int:
@@ -60,13 +85,17 @@ def run_check(arguments: argparse.Namespace) -> int:
     with Extra():
         from julia1.train.data.checks import check_data
         from julia1.train.data.duplicates import NEAR
+        from julia1.train.data.files import write_files
         from julia1.train.data.report import report_html, report_lines
         from julia1.train.data.rows import read_rows
 
         columns = _columns(arguments)
         named = {"validation": arguments.validation, "test": arguments.test}
         others = {name: read_rows([path], columns) for name, path in named.items() if path is not None}
-        count_tokens, limit = _tokenizer(arguments.bundle)
+        from julia1.train.recipe import FineTuning
+
+        limit = (arguments.max_tokens or FineTuning().max_tokens) - FRAME
+        count_tokens = _tokenizer(arguments.bundle)
         report = check_data(
             read_rows(arguments.files, columns),
             others,
@@ -76,7 +105,8 @@ def run_check(arguments: argparse.Namespace) -> int:
             suspicious=not arguments.fast,
         )
     if arguments.html is not None:
-        _write_text(arguments.html, report_html(report, f"Data report: {', '.join(p.name for p in arguments.files)}"))
+        page = report_html(report, f"Data report: {', '.join(p.name for p in arguments.files)}")
+        write_files({arguments.html: [page]})
     if arguments.json:
         print_json(report.to_dict())
     else:
@@ -88,7 +118,8 @@ def run_check(arguments: argparse.Namespace) -> int:
 
 def run_split(arguments: argparse.Namespace) -> int:
     """Write the three files; those with no share are not written."""
-    from julia1.train.data.rows import read_rows, write_rows
+    from julia1.train.data.files import write_files
+    from julia1.train.data.rows import json_lines, read_rows
 
     data = read_rows(arguments.files, _columns(arguments))
     if arguments.output.exists() and not arguments.output.is_dir():
@@ -106,14 +137,12 @@ def run_split(arguments: argparse.Namespace) -> int:
     if present and not arguments.force:
         raise InputError(f"{present[0]} is there already: name another folder, or write over it with --force")
     arguments.output.mkdir(parents=True, exist_ok=True)
-    for path in present:
-        path.unlink()  # a part that is no longer made would hold rows of the others
-    sizes = {}
-    for name in SPLITS:
-        chosen = getattr(split, name)
-        sizes[name] = len(chosen)
-        if chosen:
-            write_rows(targets[name], [data.rows[i].data for i in chosen])
+    chosen = {name: getattr(split, name) for name in SPLITS}
+    write_files({targets[name]: json_lines(data.rows[i].data for i in own) for name, own in chosen.items() if own})
+    for name, own in chosen.items():
+        if not own:  # a part that is no longer made would hold rows of the others
+            targets[name].unlink(missing_ok=True)
+    sizes = {name: len(own) for name, own in chosen.items()}
     if arguments.json:
         print_json({"folder": str(arguments.output), **sizes, "left_out": len(split.left_out)})
     else:
@@ -126,7 +155,7 @@ def run_split(arguments: argparse.Namespace) -> int:
 def run_clean(arguments: argparse.Namespace) -> int:
     """Write the cleaned rows."""
     from julia1.train.data.cleaning import clean_text
-    from julia1.train.data.duplicates import content_key
+    from julia1.train.data.duplicates import content_key, content_of
     from julia1.train.data.rows import kind_of, read_rows, write_rows
 
     if arguments.output.suffix.lower() != ".jsonl":
@@ -146,12 +175,13 @@ def run_clean(arguments: argparse.Namespace) -> int:
             for name, value in row.data.items()
         }
         done["changed"] += cleaned != row.data
-        text = next((cleaned[n] for n in (columns.text, "text", "state") if n in cleaned), "")
-        if isinstance(text, str) and not text and not columns.features:
+        found = next((cleaned[n] for n in (columns.text, "text", "state") if n in cleaned), "")
+        text = found if isinstance(found, str) else row.text
+        if not text.strip() and all(value is None for value in row.features.values()):
             done["emptied"] += 1
             continue
         answers = repr(sorted(row.answers.items(), key=lambda item: item[0]))
-        key = (content_key(f"{text} {dict(row.features)}"), answers)
+        key = (content_key(content_of(replace(row, text=text))), answers)
         if key in seen and not arguments.keep_duplicates:
             done["repeated"] += 1
             continue
@@ -167,6 +197,41 @@ def run_clean(arguments: argparse.Namespace) -> int:
         print(
             f"{arguments.output}: {count(len(kept), 'row')}; {done['changed']:,} texts changed, "
             f"{done['emptied']:,} rows without text and {done['repeated']:,} repeated rows left out"
+        )
+    return 0
+
+
+def run_balance(arguments: argparse.Namespace) -> int:
+    """Write the rows, and print how many each class had and has."""
+    from julia1.train.data.balancing import MOST_REPEATS, Target, balance
+    from julia1.train.data.rows import read_rows, write_rows
+
+    if arguments.output.suffix.lower() != ".jsonl":
+        raise InputError(f"--output {arguments.output}: balanced rows are JSON lines, name the file .jsonl")
+    columns = _columns(arguments)
+    data = read_rows(arguments.files, columns)
+    if arguments.output.exists() and any(arguments.output.samefile(source) for source in arguments.files):
+        raise InputError(f"--output {arguments.output}: rows that are left out would be lost: name another file")
+    target = Target(arguments.most, arguments.least, arguments.power)
+    found = balance(data, target, by=arguments.by, question=arguments.question, seed=arguments.seed, columns=columns)
+    write_rows(arguments.output, found.rows)
+    classes = [{"class": name, "before": number, "after": found.after[name]} for name, number in found.before.items()]
+    figures = {"rows": len(found.rows), "left_out": found.left_out, "repeated": found.repeated}
+    if arguments.json:
+        print_json({"file": str(arguments.output), **figures, "classes": classes, "short": found.short})
+        return 0
+    print(
+        f"{arguments.output}: {count(len(found.rows), 'row')} of {len(data.rows):,}; {found.left_out:,} left out, "
+        f"{found.repeated:,} repetitions"
+    )
+    cells = [[one_line(str(one["class"])), f"{one['before']:,}", f"{one['after']:,}"] for one in classes[:SHOWN]]
+    print(*lined_up([["class", "before", "after"], *cells]), sep="\n")
+    if len(classes) > SHOWN:
+        print(f"  and {len(classes) - SHOWN:,} more: --json shows them")
+    if found.short:
+        print(
+            f"{len(found.short):,} of the classes stay smaller than wanted, since a row stands {MOST_REPEATS} times at "
+            f"most: {one_line(', '.join(found.short[:8]))}"
         )
     return 0
 
@@ -222,17 +287,18 @@ def _columns(arguments: argparse.Namespace) -> Any:
     return Columns(text=arguments.text, answers=arguments.answers, features=arguments.features)
 
 
-def _tokenizer(path: Path | None) -> tuple[Callable[[Sequence[str]], list[int]], int]:
-    """Counts tokens as a bundle does, and how many of a text it reads."""
+def _tokens(text: str) -> int:
+    number = positive(text)
+    if number <= FRAME:
+        raise argparse.ArgumentTypeError(f"{text!r}: at least {FRAME + 1}, for a text with a token before and after")
+    return number
+
+
+def _tokenizer(path: Path | None) -> Callable[[Sequence[str]], list[int]]:
+    """Counts tokens as a bundle does."""
     from julia1.bundle import Bundle
     from julia1.text.tokenizer import TextTokenizer
 
     opened = Bundle.open(path or settings.model_path())
     tokenizer = TextTokenizer.from_file(opened.path(opened.manifest.tokenizer))
-    return lambda texts: [len(ids) for ids in tokenizer.ids(texts)], opened.manifest.encoding.state_tokens - 2
-
-
-def _write_text(path: Path, text: str) -> None:
-    temporary = path.with_name(f"{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    return lambda texts: [len(ids) for ids in tokenizer.ids(texts)]

@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         decide_rows(job, lambda: _load(arguments), arguments.json)
         return 0
-    state = _state(arguments)
+    state = _state(arguments, bool(features))
     decider = _load(arguments)
     if arguments.candidate:
         return _rank(decider, state, arguments)
@@ -176,16 +176,20 @@ def _check_flags(arguments: argparse.Namespace) -> None:
         raise InputError("standard input cannot be both the questions and the text")
 
 
-def _state(arguments: argparse.Namespace) -> Content:
-    """The state, from the argument, a file or standard input."""
+def _state(arguments: argparse.Namespace, featured: bool) -> Content:
+    """The state, from the argument, a file or standard input; where there are features, it may be blank or left out."""
     if arguments.text not in (None, "-"):
         text, where = str(arguments.text), "the text"
     else:
         path = arguments.file or "-"
         if path == "-" and (arguments.questions == "-" or (arguments.text is None and _no_input(arguments))):
+            if featured:
+                return ""
             raise InputError("no text: give it as an argument, with --file, or on standard input")
         text, where = read_text(path), place(path)
         if not text.strip():
+            if featured:
+                return ""
             raise InputError(f"{where} is empty: nothing to decide on")
         text = text.rstrip("\r\n")  # the end of the last line is not part of the text
     if not arguments.state_json:

@@ -1,4 +1,4 @@
-"""The part of YAML that means the same to everyone. Imported only when YAML is read."""
+"""The part of YAML that means the same to everyone, read and written. Imported only when YAML is."""
 
 from __future__ import annotations
 
@@ -39,9 +39,23 @@ class PlainLoader(yaml.SafeLoader):
         return found
 
 
+class PlainDumper(yaml.SafeDumper):
+    """Quotes a text that ``PlainLoader``, or a reader of YAML 1.1, would take for something else."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write everything out: aliases are not read."""
+        return True
+
+
+def plain_yaml(data: Any) -> str:
+    """Plain data as YAML that ``PlainLoader`` reads back as it was."""
+    return str(yaml.dump(data, Dumper=PlainDumper, sort_keys=False, allow_unicode=True, width=120))
+
+
 def _resolve(kind: str, pattern: str, first: list[str]) -> None:
     """Give values that match ``pattern``, and begin as told, a type."""
-    PlainLoader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"^(?:{pattern})$"), first)
+    for side in (PlainLoader, PlainDumper):
+        side.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"^(?:{pattern})$"), first)
 
 
 _DIGITS = list("-+0123456789")

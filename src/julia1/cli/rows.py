@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -43,14 +43,20 @@ class RowReader:
         bytes_read: how far the reading is.
         bytes_total: size of the file, 0 when it cannot be told.
 
+    Args:
+        path: of the file; ``-`` is standard input.
+        field: of the text or state; ``text`` or ``state`` when ``None``.
+        taken: a field that a row must not have.
+        features: fields of which one is enough, where a row has no text.
+
     Raises:
         InputError: the file cannot be read.
     """
 
-    def __init__(self, path: str, field: str | None, taken: str) -> None:
+    def __init__(self, path: str, field: str | None, taken: str, features: Sequence[str] = ()) -> None:
         self.name = place(path)
         self.bytes_read = 0
-        self._field, self._taken = field, taken
+        self._field, self._taken, self._features = field, taken, features
         try:
             self._stream: BinaryIO = standard_input() if path == "-" else open(path, "rb")  # noqa: SIM115, PTH123
             status = os.fstat(self._stream.fileno())
@@ -100,15 +106,24 @@ class RowReader:
             raise InputError(f"the line must be an object or a text, it is {shown(data)}")
         if self._taken in data:
             raise InputError(f"the row has a field {self._taken!r} of its own: choose another with --answers-field")
-        return Row(line, data, data[self._state_field(data)], bytes=len(content))
+        name = self._state_field(data)
+        state: Any = None if name is None else data[name]
+        if state is None and self._featured(data):
+            state = ""
+        return Row(line, data, state, bytes=len(content))
 
-    def _state_field(self, data: Mapping[str, Any]) -> str:
+    def _featured(self, data: Mapping[str, Any]) -> bool:
+        return any(data.get(name) is not None for name in self._features)
+
+    def _state_field(self, data: Mapping[str, Any]) -> str | None:
         wanted = FIELDS if self._field is None else (self._field,)
         found = [name for name in wanted if name in data]
         if len(found) == 1:
             return found[0]
         if found:
             raise InputError("the row has both 'text' and 'state': choose one with --field")
+        if self._featured(data):
+            return None
         near = difflib.get_close_matches(wanted[0], list(data), 1)
         hint = f"did you mean --field {near[0]}?" if near else f"it has: {', '.join(map(repr, data)) or 'nothing'}"
         raise InputError(f"the row has no field {' or '.join(map(repr, wanted))}; {hint:.200}")

@@ -4,35 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from julia1 import settings
-from julia1.cli.data import Extra, names
-from julia1.cli.flags import Commands, add_json, fraction, positive
-from julia1.cli.printing import columns, print_json
+from julia1.cli.data import Extra
+from julia1.cli.data_text import parse_yaml, read_text
+from julia1.cli.flags import Commands, add_json, positive
+from julia1.cli.printing import print_json
+from julia1.cli.train_rows import FLAGS, add_flags, configuration, run_rows
 from julia1.errors import InputError
 
 if TYPE_CHECKING:
-    from julia1.train.pseudo import Round
-    from julia1.train.search import Run
+    from julia1.train.recipe import Recipe
 
-RECIPES = (".yaml", ".yml")
-_SETTINGS = (
-    "epochs",
-    "max_tokens",
-    "seed",
-    "pairing",
-    "windows",
-    "overlap",
-    "aggregation",
-    "teacher_share",
-    "teacher_temperature",
-)
-"""Flags that set the hyper-parameter of their name."""
+YAML = (".yaml", ".yml")
+_RECIPE_FLAGS = ("data", "backbone", "steps")
 
 
 def add_to(commands: Commands) -> None:
@@ -49,59 +37,15 @@ def add_to(commands: Commands) -> None:
         metavar="FILE",
         nargs="+",
         type=Path,
-        help="labelled rows (.jsonl, .csv, .parquet), or one recipe (.yaml)",
+        help="labelled rows (.jsonl, .csv, .parquet); or one .yaml: a file that says all of a training, or a recipe",
     )
-    parser.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="checkpoints, log and bundle")
+    parser.add_argument("-o", "--output", metavar="DIR", type=Path, help="checkpoints, log and bundle")
     parser.add_argument("--bundle-version", metavar="V", help="version of the bundle (default: today's date)")
+    parser.add_argument(
+        "--print-config", action="store_true", help="print all that would hold, as YAML to train by, and do no more"
+    )
     add_json(parser)
-    rows = parser.add_argument_group("labelled rows")
-    rows.add_argument("--validation", metavar="FILE", type=Path, help="to stop and calibrate by (default: a tenth)")
-    rows.add_argument("--test", metavar="FILE", type=Path, help="to measure once at the end (default: a tenth)")
-    rows.add_argument(
-        "--base",
-        metavar="MODEL",
-        help="whose encoder to start from: a bundle, a Hugging Face folder, or owner/model on the hub (default: the "
-        "bundled model)",
-    )
-    rows.add_argument("--name", metavar="NAME", help="of the bundle (default: that of the output folder)")
-    rows.add_argument("--text", metavar="FIELD", help="field with the text (default: text or state)")
-    rows.add_argument(
-        "--answers", metavar="A,B", type=names, default=(), help="fields with answers (default: all known)"
-    )
-    rows.add_argument("--features", metavar="A,B", type=names, default=(), help="fields with structured features")
-    rows.add_argument(
-        "--pairing", choices=("auto", "cross", "towers"), help="how two texts are read: in one row, or each by itself"
-    )
-    rows.add_argument("--epochs", type=positive, metavar="N", help="at most")
-    rows.add_argument("--max-tokens", type=positive, metavar="N", help="tokens that are read of a text")
-    rows.add_argument("--windows", type=positive, metavar="N", help="read a longer text in up to N parts (default: 1)")
-    rows.add_argument("--overlap", type=int, metavar="N", help="tokens that two parts share (default: 32)")
-    rows.add_argument(
-        "--aggregation", choices=("mean", "attention"), help="how the parts become one answer (default: mean)"
-    )
-    rows.add_argument("--seed", type=positive, metavar="N", help="of split and training")
-    rows.add_argument(
-        "--teacher",
-        metavar="MODEL",
-        help="learn from its probabilities too: a bundle, or a Hugging Face classifier (folder or hub)",
-    )
-    rows.add_argument("--teacher-share", type=fraction, metavar="X", help="what it counts beside the labels (0.5)")
-    rows.add_argument("--teacher-temperature", type=float, metavar="T", help="how soft its probabilities are (2)")
-    rows.add_argument(
-        "--unlabelled", metavar="FILE", type=Path, help="rows for the model to label and learn from (pseudo-labels)"
-    )
-    rows.add_argument("--pseudo-threshold", type=fraction, metavar="X", help="how sure it must be (0.95)")
-    rows.add_argument(
-        "--pseudo-quota", type=positive, metavar="N", help="rows of a label at most (as many as labelled)"
-    )
-    rows.add_argument("--pseudo-rounds", type=positive, metavar="N", help="how often it labels and learns (1)")
-    rows.add_argument(
-        "--search",
-        metavar="NAME=A,B",
-        action="append",
-        default=[],
-        help="train with each value of a hyper-parameter and keep the best; give several for a grid",
-    )
+    add_flags(parser)
     recipe = parser.add_argument_group("a recipe")
     recipe.add_argument("--data", metavar="DIR", type=Path, help="one folder a data set")
     recipe.add_argument("--backbone", metavar="DIR", type=Path, help="a Hugging Face model folder")
@@ -109,126 +53,71 @@ def add_to(commands: Commands) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check the paths, then train."""
-    if arguments.output.exists() and not arguments.output.is_dir():
+    """Find out what is to be trained, then train it or tell it."""
+    if arguments.output is None and not arguments.print_config:
+        arguments.parser.error("-o DIR is missing: where checkpoints, log and bundle go")
+    if arguments.output is not None and arguments.output.exists() and not arguments.output.is_dir():
         raise InputError(f"--output {arguments.output} is not a folder")
-    version = arguments.bundle_version or f"{date.today():%Y.%m.%d}"
-    if arguments.sources[0].suffix.lower() in RECIPES:
-        return _run_recipe(arguments, version)
-    return _run_rows(arguments, version)
+    source = arguments.sources[0]
+    data = None
+    if source.suffix.lower() in YAML:
+        if len(arguments.sources) > 1:
+            raise InputError(f"{source} stands alone, without {arguments.sources[1]}")
+        from julia1.train.config import is_recipe
 
-
-def _run_rows(arguments: argparse.Namespace, version: str) -> int:
-    for flag in ("data", "backbone", "steps"):
+        data = parse_yaml(read_text(str(source)), str(source))
+        if is_recipe(data, str(source)):
+            return _run_recipe(arguments)
+    for flag in _RECIPE_FLAGS:
         if getattr(arguments, flag) is not None:
-            raise InputError(f"--{flag} is for a recipe, and {arguments.sources[0]} is none: a recipe ends in .yaml")
-    from julia1.runtime.cpu import probe
-    from julia1.train.data.files import Columns
-    from julia1.train.data.rows import read_rows
+            raise InputError(f"--{flag} is for a recipe, and {source} is none")
+    from julia1.train.config import portable
 
-    chosen = Columns(text=arguments.text, answers=arguments.answers, features=arguments.features)
-    data = read_rows(arguments.sources, chosen)
-    others = [
-        read_rows([path], chosen) if path is not None else None for path in (arguments.validation, arguments.test)
-    ]
-    with Extra():
-        from julia1.train.fit import fit
-        from julia1.train.parts import make_parts
-        from julia1.train.pseudo import PseudoLabels, self_train
-        from julia1.train.recipe import FineTuning
-        from julia1.train.search import parse_space, search
-        from julia1.train.start import find_start
-        from julia1.train.teaching import find_teacher
+    config = configuration(arguments, data)
+    if arguments.print_config:
+        return _print_config(portable(config), arguments.json)
+    return run_rows(arguments, config, config.version or today())
 
-        space = parse_space(arguments.search)
-        start = find_start(arguments.base or settings.model_path())
-        teacher = find_teacher(arguments.teacher) if arguments.teacher else None
-        given = {name: getattr(arguments, name) for name in _SETTINGS}
-        cpu = probe()
-        # bfloat16 that the CPU has to imitate is several times slower than fp32
-        tuning = FineTuning(threads=cpu.cores, bf16=bool(cpu.features & {"avx512_bf16", "amx_bf16", "bf16"}))
-        tuning = replace(tuning, **{name: value for name, value in given.items() if value is not None})
-        parts = make_parts(data, others[0], others[1], tuning.seed)
-        name = arguments.name or arguments.output.resolve().name
-        runs: list[Run] = []
-        rounds: list[Round] = []
-        unlabelled = arguments.unlabelled
-        if unlabelled is not None:
-            if space:
-                raise InputError("--search has no place beside --unlabelled: search first, then label")
-            given = {name: getattr(arguments, f"pseudo_{name}") for name in ("threshold", "quota", "rounds")}
-            how = PseudoLabels(**{name: value for name, value in given.items() if value is not None})
-            rows = read_rows([unlabelled], chosen, answered=False).rows
-            fitted, rounds = self_train(
-                parts, rows, start, arguments.output, tuning, how,
-                name=name, version=version, report=_report_epoch, teacher=teacher,
-            )  # fmt: skip
-        elif space:
-            fitted, runs = search(
-                parts,
-                start,
-                arguments.output,
-                tuning,
-                space,
-                name=name,
-                version=version,
-                report=_report_run,
-                teacher=teacher,
-            )
-        else:
-            fitted = fit(
-                parts,
-                start,
-                arguments.output,
-                tuning,
-                name=name,
-                version=version,
-                report=_report_epoch,
-                teacher=teacher,
-            )
-    if arguments.json:
-        found = {"validation": fitted.validation, "test": fitted.test, "parity": fitted.parity.largest}
-        found.update({"rounds": [asdict(one) for one in rounds]} if rounds else {})
-        found.update({"runs": [run.to_dict() for run in runs]} if runs else {})
-        print_json({"bundle": str(fitted.bundle.folder), **found})
-        return 0
-    print(f"{fitted.bundle.folder}: {name} {version}")
-    if parts.left_out:
-        print(f"{parts.left_out:,} training rows left out: they stand in the validation or test rows too")
-    for one in rounds:
-        print(f"round {one.number}: {one.added:,} rows labelled by the model, validation {one.score:.4f}")
-    if runs:
-        print("runs, best first", *columns(_table_of(runs)), sep="\n")
-    for part, figures in (("validation", fitted.validation), ("test", fitted.test)):
-        lines = [[head, ", ".join(f"{key} {value:.3f}" for key, value in own.items())] for head, own in figures.items()]
-        print(f"{part} rows", *columns(lines), sep="\n")
+
+def today() -> str:
+    """The version of a bundle that nobody gave one."""
+    return f"{date.today():%Y.%m.%d}"
+
+
+def _print_config(data: dict[str, Any], as_json: bool) -> int:
+    from julia1.cli.plain_yaml import plain_yaml
+
+    if as_json:
+        print_json(data)
+    else:
+        print(plain_yaml(data), end="")
     return 0
 
 
-def _run_recipe(arguments: argparse.Namespace, version: str) -> int:
-    for flag in ("validation", "test", "base", "name", "text", "teacher", "unlabelled", *_SETTINGS):
-        if getattr(arguments, flag) is not None:
-            raise InputError(f"--{flag.replace('_', '-')} is for labelled rows, and {arguments.sources[0]} is a recipe")
-    if arguments.search:
-        raise InputError(f"--search is for labelled rows, and {arguments.sources[0]} is a recipe")
-    if len(arguments.sources) > 1:
-        raise InputError(f"a recipe stands alone, without {arguments.sources[1]}")
+def _run_recipe(arguments: argparse.Namespace) -> int:
     (path,) = arguments.sources
-    if not path.is_file():
-        raise InputError(f"there is no recipe {path}")
+    for flag in FLAGS:
+        if getattr(arguments, flag) not in (None, []):
+            raise InputError(f"--{flag.replace('_', '-')} is for labelled rows, and {path} is a recipe")
+    from julia1.train.recipe import load_recipe
+
+    recipe = load_recipe(path)
+    if arguments.steps is not None:
+        recipe = replace(recipe, training=replace(recipe.training, steps=arguments.steps))
+    if arguments.print_config:
+        return _print_config(asdict(recipe), arguments.json)
     for flag, folder in (("--data", arguments.data), ("--backbone", arguments.backbone)):
         if folder is None:
             raise InputError(f"a recipe needs {flag} DIR")
         if not folder.is_dir():
             raise InputError(f"{flag} {folder} is not a folder")
-    from julia1.train.recipe import load_recipe
+    return _train_by(recipe, arguments, arguments.bundle_version or today())
 
-    recipe = load_recipe(path)
+
+def _train_by(recipe: Recipe, arguments: argparse.Namespace, version: str) -> int:
     with Extra():
         from julia1.train.release import train_and_release
 
-        if arguments.steps is not None:
-            recipe = replace(recipe, training=replace(recipe.training, steps=arguments.steps))
         released = train_and_release(
             recipe, arguments.data, arguments.backbone, arguments.output, version, _report_step
         )
@@ -240,28 +129,6 @@ def _run_recipe(arguments: argparse.Namespace, version: str) -> int:
             f"{released.bundle.folder}: {recipe.name} {version}, departs from PyTorch by {figures['fp32']:.1e} at most"
         )
     return 0
-
-
-def _table_of(runs: Sequence[Run]) -> list[list[str]]:
-    """Runs as a table, the best first."""
-    names = list(runs[0].chosen)
-    ordered = sorted(runs, key=lambda run: -1.0 if run.score is None else run.score, reverse=True)
-    lines = [["run", *names, "validation", "seconds"]]
-    for run in ordered:
-        score = run.problem if run.score is None else f"{run.score:.4f}"
-        lines.append([str(run.number), *(str(run.chosen[name]) for name in names), score, f"{run.seconds:.0f}"])
-    return lines
-
-
-def _report_run(run: Run) -> None:
-    chosen = "  ".join(f"{name} {value}" for name, value in run.chosen.items())
-    score = run.problem if run.score is None else f"{run.score:.4f}"
-    print(f"run {run.number}  {chosen}  validation {score}", file=sys.stderr, flush=True)
-
-
-def _report_epoch(record: dict[str, Any]) -> None:
-    figures = "  ".join(f"{key} {value:,.4g}" for key, value in record.items() if key != "epoch")
-    print(f"epoch {record['epoch']}  {figures}", file=sys.stderr, flush=True)
 
 
 def _report_step(record: dict[str, Any]) -> None:

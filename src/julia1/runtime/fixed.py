@@ -52,7 +52,7 @@ class Given(NamedTuple):
     """What is to be decided on.
 
     Attributes:
-        state: a text, or data to render as text.
+        state: a text, or data to render as text; may be blank where there are features.
         second: another one, for a model that reads pairs.
         features: structured features by name; any may be missing.
     """
@@ -110,7 +110,7 @@ class FixedScorer:
         """Raw outputs of every head, and what was read of each state. Second texts are read by models of pairs only.
 
         Raises:
-            InputError: an empty state where the model has no features, a missing second text, or an unknown feature.
+            InputError: an empty state without features, a missing second text, or an unknown feature.
         """
         framed_windows, read = self._read(given, strict)
         rows = [row for windows in framed_windows for row in windows]
@@ -150,7 +150,7 @@ class FixedScorer:
 
     def _read(self, given: Sequence[Given], strict: bool) -> tuple[list[list[list[int]]], list[ReadState]]:
         """Piece ids of each window of each state, framed, and what they stand for."""
-        texts = render_states([one.state for one in given], allow_empty=bool(self._features))
+        texts = render_states([one.state for one in given], [_featured(one.features) for one in given])
         if self.reads_pairs:
             return self._read_pairs(texts, given, strict)
         if any(head.kind == "tags" for head in self.heads):
@@ -238,6 +238,11 @@ class FixedScorer:
             outputs, read = self.outputs(given, strict, batch_tokens)
             scores, read = likeness(head, outputs[number][0], np.stack(outputs[number][1:])), read[1:]
         return rank_answer(scores, [state.reading for state in read])
+
+
+def _featured(features: Features | None) -> bool:
+    """Whether there is a feature to decide by where there is no text."""
+    return any(value is not None for value in (features or {}).values())
 
 
 def window_shares(logits: npt.NDArray[np.float32] | None, number: int) -> npt.NDArray[np.float32]:

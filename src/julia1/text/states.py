@@ -20,7 +20,6 @@ def read_states(
     states: Sequence[Content],
     state_tokens: int,
     strict: bool = False,
-    allow_empty: bool = False,
 ) -> list[tuple[list[int], Reading]]:
     """``[CLS] state [SEP]`` of each state as piece ids, with a record of how much was read.
 
@@ -29,23 +28,22 @@ def read_states(
         states: texts, or data to render as text.
         state_tokens: ids of a state at most, [CLS] and [SEP] included; the end of a longer one is cut.
         strict: raise instead of cutting.
-        allow_empty: take a state without text, for models that can decide by structured features.
 
     Raises:
         InputError: a state is empty.
         TooLongError: ``strict`` and a state is over its token budget.
     """
-    texts = render_states(states, allow_empty)
+    texts = render_states(states)
     return [framed(tokenizer, ids, state_tokens, strict) for ids in tokenizer.ids(texts)]
 
 
-def render_states(states: Sequence[Content], allow_empty: bool = False) -> list[str]:
-    """The text of each state; raises ``InputError`` for an empty one."""
+def render_states(states: Sequence[Content], allow_empty: Sequence[bool] | None = None) -> list[str]:
+    """The text of each state; raises ``InputError`` for an empty one, unless ``allow_empty`` takes it."""
     texts = []
     for index, state in enumerate(states):
         where = "the state" if len(states) == 1 else f"state {index}"
         text = render(state, where)
-        if not text.strip() and not allow_empty:
+        if not text.strip() and not (allow_empty and allow_empty[index]):
             raise InputError(f"{where} is empty: nothing to decide on")
         texts.append(text)
     return texts

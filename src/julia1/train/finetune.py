@@ -27,6 +27,11 @@ from julia1.train.recipe import FineTuning
 
 Report = Callable[[dict[str, Any]], None]
 STEPS, LEAST_EPOCHS, MOST_EPOCHS = 1500, 5, 12
+LOG = "log.jsonl"
+
+
+class DivergedError(TrainingError):
+    """The loss is no number any more: other hyper-parameters may do."""
 
 
 def of_items(model: FixedModel, outputs: Mapping[str, Tensor], items: Sequence[Item]) -> dict[str, Tensor]:
@@ -108,7 +113,10 @@ class FineTuner:
 
     def run(self, report: Report | None = None) -> dict[str, Any]:
         """Train to the end or to the early stop, load the best weights, and return the best epoch's record."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise TrainingError(f"cannot write in {self.folder}: {error.strerror}") from None
         self._resume()
         while self.epoch < self.epochs and self.epoch - self.best["epoch"] <= self.settings.patience * self._every:
             began = time.monotonic()
@@ -121,6 +129,7 @@ class FineTuner:
                 if score > self.best["score"]:
                     self.best = {"score": score, "epoch": self.epoch, "figures": figures}
                     self._write(self.model.state_dict(), "best.pt")
+                figures = {**figures, "validation": score}
             self.epoch, self.position = self.epoch + 1, 0
             self._save()
             record = {
@@ -167,7 +176,7 @@ class FineTuner:
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
             if not math.isfinite(total):
-                raise TrainingError(f"the loss is {total} at step {self.step}: lower the learning rate")
+                raise DivergedError(f"the loss is {total} at step {self.step}: lower the learning rate")
             rows += size
             self.step += 1
             self.position = number + self.settings.accumulate
@@ -230,8 +239,11 @@ class FineTuner:
             self.best = saved["best"]
 
     def _log(self, record: Mapping[str, Any]) -> None:
-        with (self.folder / "log.jsonl").open("a", encoding="utf-8") as log:
-            log.write(json.dumps(record, ensure_ascii=False) + "\n")
+        try:
+            with (self.folder / LOG).open("a", encoding="utf-8") as log:
+                log.write(json.dumps(record, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise TrainingError(f"cannot write {self.folder / LOG}: {error.strerror}") from None
 
 
 @torch.inference_mode()

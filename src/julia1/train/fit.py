@@ -16,17 +16,18 @@ from julia1.export import require_known
 from julia1.export.encoder_graph import FIXED_ENCODERS
 from julia1.model.fixed_model import FixedModel, parse_pooling
 from julia1.text.tokenizer import TextTokenizer
-from julia1.train.data.rows import DataRow, find_heads
+from julia1.train.bounds import require_bounds
+from julia1.train.data.rows import DataRow
 from julia1.train.finetune import FineTuner, Report, outputs_of
-from julia1.train.items import Item, feature_spec, head_specs, make_items
+from julia1.train.items import Item
 from julia1.train.languages import fill_gate, languages_of
 from julia1.train.metrics import MAIN, figures_of
 from julia1.train.package import Fitted, Tuned, encoding_of, package
-from julia1.train.pairing import reads_pairs
 from julia1.train.parts import Parts
+from julia1.train.prepared import PreparedRows
 from julia1.train.recipe import FineTuning
 from julia1.train.start import Start
-from julia1.train.teaching import Teacher, taught
+from julia1.train.teaching import Teacher
 from julia1.train.vectors import NAMED_KINDS, label_vectors
 
 
@@ -49,7 +50,7 @@ def fit(
         output: where checkpoints, log and bundle go.
         settings: hyper-parameters.
         name, version: of the bundle.
-        report: called with a record after every epoch.
+        report: called with a record after every epoch; see ``tune``.
         teacher: what it makes of the training rows is learned too.
     """
     check_before_training(parts, start, output, settings, name, version)
@@ -65,27 +66,30 @@ def tune(
     settings: FineTuning,
     report: Report | None = None,
     teacher: Teacher | None = None,
+    rows: PreparedRows | None = None,
 ) -> Tuned:
-    """Train a model on ``parts`` up to its best epoch; a run found in ``folder`` is taken up."""
+    """Train a model on ``parts`` up to its best epoch; a run found in ``folder`` is taken up.
+
+    Args:
+        parts, start, settings, teacher: as for ``fit``.
+        folder: where checkpoints and the log go.
+        report: called with a record after every epoch, and before the first, without ``epoch``, if rows are cut.
+        rows: the items of ``parts``, where several trainings share them.
+    """
     tokenizer = start.tokenizer
-    pair = reads_pairs(parts.train, settings)
-    specs = head_specs(find_heads(parts.train), parts.train, 0 if pair else int(start.config["hidden_size"]))
-    features = feature_spec(parts.train)
-    # of the test rows too: a bad row is told now, not after hours
-    items, validation, test_items = (
-        make_items(rows, specs, tokenizer, settings, features, pair)
-        for rows in (parts.train, parts.validation, parts.test)
-    )
-    if teacher is not None:
-        items = taught(items, parts.train, specs, teacher, hidden=settings.teacher_hidden > 0)
+    prepared = (rows or PreparedRows(parts, start, teacher)).of(settings)
+    specs, features = prepared.specs, prepared.features
+    items, validation = prepared.train, prepared.validation
+    if report and prepared.cut:
+        report({"cut": prepared.cut, "rows": prepared.number, "max_tokens": settings.max_tokens})
     languages = languages_of(parts.train) if settings.language_heads else {}
     torch.manual_seed(settings.seed)
     model = new_fixed_model(start, specs, features, tokenizer, settings, parts.train, list(languages))
     if model.gate is not None:
         fill_gate(model.gate, languages, items, {tokenizer.cls, tokenizer.sep, tokenizer.mask, tokenizer.pad})
 
-    def metric(current: FixedModel, rows: Sequence[Item]) -> dict[str, float]:
-        found = figures_of(specs, outputs_of(current, rows, tokenizer.pad, settings), rows)
+    def metric(current: FixedModel, held_out: Sequence[Item]) -> dict[str, float]:
+        found = figures_of(specs, outputs_of(current, held_out, tokenizer.pad, settings), held_out)
         return {spec.name: found[spec.name][MAIN[spec.kind]] for spec in specs if spec.name in found}
 
     tuner = FineTuner(model, items, validation, tokenizer.pad, settings, folder, metric, tokenizer.mask)
@@ -95,10 +99,10 @@ def tune(
         tokenizer,
         features,
         settings,
-        pair,
+        prepared.pair,
         items,
         validation,
-        test_items,
+        prepared.test,
         best["score"],
         teacher.name if teacher else "",
     )
@@ -110,12 +114,13 @@ def check_before_training(
     """Raise now for what would otherwise be refused after the training.
 
     Raises:
-        InputError: no validation rows, a name that a bundle cannot have, a length that the encoder cannot read, a
-            tokenizer of another model, or something else at the place of the bundle.
+        InputError: no validation rows, a hyper-parameter out of its bounds, a name that a bundle cannot have, a length
+            that the encoder cannot read, a tokenizer of another model, or something else at the place of the bundle.
         VerificationError: no graph is known for the encoder.
     """
     if not parts.validation:
         raise InputError("there are no validation rows: training would not know when to stop")
+    require_bounds(settings)
     require_known(start.config, FIXED_ENCODERS)
     pieces = start.tokenizer.vocabulary_size
     if pieces > start.config["vocab_size"]:
@@ -133,8 +138,6 @@ def check_before_training(
             f"teacher_hidden {settings.teacher_hidden:g}: the share lies between 0 and 1, the temperature above 0, and "
             "hidden states count for nothing or more"
         )
-    if settings.epochs is not None and settings.epochs < 1:
-        raise InputError(f"epochs is {settings.epochs}: at least 1; leave it out to go by the number of rows")
     parse_pooling(settings.pooling)
     if settings.windows < 1:
         raise InputError(f"windows is {settings.windows}: at least 1, to read texts in one part")

@@ -47,6 +47,7 @@ class Item:
         teacher: by head, the logits that a teacher gives for this item.
         teacher_vector: the teacher's vector of the text, fp32 ``[its width]``, when that is learned too.
         others: piece ids of the texts that this one is compared with, read apart: the other of a pair, or candidates.
+        cut: a text has more tokens than are read.
     """
 
     ids: list[int]
@@ -61,6 +62,7 @@ class Item:
     more: Sequence[list[int]] = ()
     teacher: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)
     teacher_vector: npt.NDArray[np.float32] | None = None
+    cut: bool = False
 
     @property
     def padded_tokens(self) -> int:
@@ -164,13 +166,18 @@ def make_items(
         }
         numbers = tuple(_number(row, name) for name in features.numbers)
         categories = tuple(_category(row, name, known) for name, known in places.items())
+        cut = len(ids) > read_tokens(windows) or any(len(other) > room for other in others)
         if pair:
-            first, *more = [framed_pair(tokenizer, ids, second, settings.max_tokens)[0]]
+            both, reading = framed_pair(tokenizer, ids, second, settings.max_tokens)
+            first, *more = [both]
+            cut = reading.truncated
         else:
             first, *more = (framed(tokenizer, ids[start:end], room + 2)[0] for start, end in windows)
         compared = [framed(tokenizer, other, room + 2)[0] for other in others]
         text = row.text if tagging else ""
-        items.append(Item(first, targets, numbers, categories, text, places_read, spans, compared, windows, more))
+        items.append(
+            Item(first, targets, numbers, categories, text, places_read, spans, compared, windows, more, cut=cut)
+        )
     return items
 
 

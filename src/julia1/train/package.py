@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import torch
+from safetensors import SafetensorError
 
 from julia1.bundle import Bundle, BundleWriter, EncodingSettings, Manifest
 from julia1.bundle.heads import FeatureSpec
-from julia1.errors import VerificationError
+from julia1.errors import BundleError, VerificationError
 from julia1.export import SharedWeights, fixed_graph, input_ranges
 from julia1.export.parity import Parity, require_parity
 from julia1.model.fixed_model import FixedModel
@@ -97,13 +99,14 @@ def package(tuned: Tuned, parts: Parts, start: Start, target: Path, name: str, v
     found = outputs_of(model, validation, tokenizer.pad, exact)
     final, calibration = calibrate_heads(fitted_scales(model), found, validation)
     facts = _facts(settings, parts, start)
+    facts["rows"]["cut"] = sum(item.cut for part in (items, validation, tuned.test) for item in part)
     if tuned.teacher:
         facts["teacher"] = tuned.teacher
     if model.languages:
         facts["languages_with_heads"] = list(model.languages)
     figures = figures_of(final, found, validation, calibration)
     facts["figures"] = {"Validation rows": _table(figures)}
-    with BundleWriter(target, replace=True) as writer:
+    with _written(target), BundleWriter(target, replace=True) as writer:
         save_weights(model, writer.folder / WEIGHT_FILE, ranges)
         weights = writer.add(writer.folder / WEIGHT_FILE, WEIGHT_FILE)
         stored = load_fixed(writer.folder / WEIGHT_FILE)
@@ -142,6 +145,15 @@ def package(tuned: Tuned, parts: Parts, start: Start, target: Path, name: str, v
             facts["figures"][f"Test rows, measured once ({served.name})"] = _table(test)
         bundle = writer.finish(replace(manifest, variants=tuple(variants), provenance=facts))
     return Fitted(bundle, figures, test, parity)
+
+
+@contextmanager
+def _written(target: Path) -> Iterator[None]:
+    """Says in one way that a file cannot be written: on a full disk each library has an error of its own."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise BundleError(f"cannot write {target}: {error}") from None
 
 
 def encoding_of(settings: FineTuning, pair: bool) -> EncodingSettings:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from julia1.bundle.heads import HeadSpec
 from julia1.errors import InputError
 from julia1.runtime.calibration import UNCALIBRATED, probabilities
+from julia1.train.config import PseudoLabels
 from julia1.train.data.checks import leaks
 from julia1.train.data.rows import Answer, DataRow
 from julia1.train.finetune import Report, outputs_of
@@ -28,22 +29,6 @@ from julia1.train.teaching import Teacher
 
 LABELLED = ("choice", "yesno")
 """Heads with one answer, which a probability can be sure of."""
-
-
-@dataclass(frozen=True)
-class PseudoLabels:
-    """Which answers of a model are believed.
-
-    Attributes:
-        threshold: calibrated probability from which on.
-        quota: of each label at most so many, the surest; ``None`` for as many as have it among the labelled rows, so
-            that frequent labels do not crowd out the rest.
-        rounds: how often rows are labelled and the model is trained anew.
-    """
-
-    threshold: float = 0.95
-    quota: int | None = None
-    rounds: int = 1
 
 
 @dataclass(frozen=True)

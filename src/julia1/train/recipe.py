@@ -211,6 +211,8 @@ def fill(kind: type[T], data: Any, where: str) -> T:
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
+    if hint is Any:
+        return value
     origin, args = get_origin(hint), get_args(hint)
     if origin in (typing.Union, types.UnionType):
         if value is None:

@@ -1,83 +1,32 @@
-"""Search over hyper-parameters: a grid, each combination a run of its own that can be taken up again."""
+"""Search over hyper-parameters: each combination is a run of its own that can be taken up again."""
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
+import contextlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from julia1.errors import InputError, TrainingError
+from julia1.errors import TrainingError
+from julia1.train.finetune import LOG, DivergedError, Report
 from julia1.train.fit import check_before_training, tune
 from julia1.train.package import Fitted, package
 from julia1.train.parts import Parts
-from julia1.train.recipe import FineTuning, fill
+from julia1.train.prepared import PreparedRows
+from julia1.train.recipe import FineTuning
+from julia1.train.space import Space, corners
 from julia1.train.start import Start
 from julia1.train.teaching import Teacher
+from julia1.train.trials import Plan, Run, plan_of, require_same
 
 RESULT = "result.json"
-MOST_RUNS = 500
 
 
-@dataclass(frozen=True)
-class Run:
-    """One combination.
-
-    Attributes:
-        number: from 1 on, in the order of the grid.
-        chosen: the hyper-parameters that are searched over.
-        score: mean over the heads of the figure that each is chosen by, on the validation rows; ``None`` when training
-            failed.
-        seconds: that it took.
-        problem: why training failed.
-    """
-
-    number: int
-    chosen: Mapping[str, Any]
-    score: float | None
-    seconds: float
-    problem: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data."""
-        return dataclasses.asdict(self)
-
-
-def parse_space(texts: Sequence[str]) -> dict[str, list[Any]]:
-    """``NAME=VALUE,VALUE`` as the values to try of each hyper-parameter.
-
-    Raises:
-        InputError: an unknown name, a value of another type, a name or value given twice, or too many combinations.
-    """
-    space: dict[str, list[Any]] = {}
-    for text in texts:
-        name, equals, values = text.partition("=")
-        if not equals or not name or not values:
-            raise InputError(f"--search {text!r}: write NAME=VALUE,VALUE")
-        if name in space:
-            raise InputError(f"--search names {name} twice: give all its values at once")
-        found = []
-        for value in values.split(","):
-            settings = fill(FineTuning, {name: _parsed(value.strip())}, f"--search {text!r}")
-            found.append(getattr(settings, name))
-        if len(set(found)) < len(found):
-            raise InputError(f"--search {text!r}: a value stands twice")
-        space[name] = found
-    number = 1
-    for found in space.values():
-        number *= len(found)
-    if number > MOST_RUNS:
-        raise InputError(f"--search has {number:,} combinations, {MOST_RUNS} are taken at most: leave some out")
-    return space
-
-
-def combinations(space: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Every combination, the last name varying fastest."""
-    return [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
+class _HopelessError(Exception):
+    """Ends a run that is given up; never leaves this module."""
 
 
 def search(
@@ -85,28 +34,52 @@ def search(
     start: Start,
     output: Path,
     settings: FineTuning,
-    space: Mapping[str, Sequence[Any]],
+    space: Space,
     *,
     name: str,
     version: str,
+    trials: int | None = None,
     report: Callable[[Run], None] | None = None,
+    notice: Report | None = None,
     teacher: Teacher | None = None,
 ) -> tuple[Fitted, list[Run]]:
-    """Train every combination, write the bundle of the best one to ``output/bundle``, and return all runs.
+    """Train combinations, write the bundle of the best one to ``output/bundle``, and return all runs.
 
     Runs lie in ``output/runs``; one that is finished is not trained again, and one that was interrupted is taken up.
-    The best is chosen by the validation rows; the test rows are read for it alone, at the end.
+    The best is chosen by the validation rows; the test rows are read for it alone, at the end. Rows are tokenized once
+    for all runs that read them alike.
+
+    Args:
+        parts, start, output, settings, name, version, teacher: as for ``fit``.
+        space: what is tried.
+        trials: runs of an optimiser; without it, and without a range in ``space``, every combination is trained.
+        report: called with every run.
+        notice: called once with what ``tune`` has to say of the rows.
 
     Raises:
-        InputError: a combination that cannot be trained, before any is.
+        InputError: a combination that cannot be trained, before any is, or ``output`` holds another search.
+        MissingExtraError: an optimiser is needed and not installed.
         TrainingError: all of them failed.
     """
-    grid = combinations(space)
-    for chosen in grid:
+    plan = plan_of(space, trials, settings.seed)
+    for chosen in corners(space):
         check_before_training(parts, start, output, replace(settings, **chosen), name, version)
-    runs = []
-    for number, chosen in enumerate(grid, start=1):
-        run = _run(number, chosen, parts, start, output, settings, teacher)
+    rows = PreparedRows(parts, start, teacher)
+    runs: list[Run] = []
+    noticed: list[dict[str, Any]] = []
+
+    def notice_once(record: dict[str, Any]) -> None:
+        if notice and record not in noticed:
+            noticed.append(record)
+            notice(record)
+
+    for number in range(1, plan.total + 1):
+        folder = _folder(output, number)
+        run = _finished(folder)
+        if run is None:
+            run = _train(number, plan, parts, start, folder, settings, rows, teacher, notice_once)
+        else:
+            require_same(run, plan, folder)
         runs.append(run)
         if report:
             report(run)
@@ -115,45 +88,75 @@ def search(
         raise TrainingError(f"every combination failed, the last because {runs[-1].problem}")
     best = max(trained, key=lambda run: run.score or 0.0)
     # a finished run comes back at once, at its best epoch
-    tuned = tune(parts, start, _folder(output, best.number), replace(settings, **best.chosen), teacher=teacher)
+    chosen_settings = replace(settings, **best.chosen)
+    tuned = tune(parts, start, _folder(output, best.number), chosen_settings, teacher=teacher, rows=rows)
     return package(tuned, parts, start, output / "bundle", name, version), runs
 
 
-def _run(
+def _train(
     number: int,
-    chosen: Mapping[str, Any],
+    plan: Plan,
     parts: Parts,
     start: Start,
-    output: Path,
+    folder: Path,
     settings: FineTuning,
+    rows: PreparedRows,
     teacher: Teacher | None,
+    notice: Report,
 ) -> Run:
-    folder = _folder(output, number)
-    result = folder / RESULT
-    if result.is_file():
-        saved = Run(**json.loads(result.read_text(encoding="utf-8")))
-        if dict(saved.chosen) != dict(chosen):
-            raise InputError(f"{folder} is a run of another search ({dict(saved.chosen)}): name another output folder")
-        return saved
+    chosen = plan.next(number)
     began = time.monotonic()
+    epochs: list[float] = []
+
+    def watch(record: dict[str, Any]) -> None:
+        if "epoch" not in record:
+            notice(record)
+            return
+        if "validation" in record:
+            epochs.append(record["validation"])
+            if plan.hopeless(len(epochs), record["validation"]):
+                raise _HopelessError
+
+    score, problem, given_up = None, "", False
     try:
-        score, problem = tune(parts, start, folder, replace(settings, **chosen), teacher=teacher).score, ""
-    except TrainingError as error:
-        score, problem = None, str(error)
-    run = Run(number, chosen, score, round(time.monotonic() - began, 1), problem)
-    temporary = result.with_suffix(".tmp")
-    temporary.write_text(json.dumps(run.to_dict(), ensure_ascii=False), encoding="utf-8")
-    temporary.replace(result)
+        for record in _logged(folder):
+            watch(record)
+        score = tune(parts, start, folder, replace(settings, **chosen), watch, teacher, rows).score
+    except DivergedError as error:
+        problem = str(error)
+    except _HopelessError:
+        problem, given_up = f"given up after {len(epochs)} looks at the validation rows at {epochs[-1]:.4f}", True
+    run = Run(number, chosen, score, round(time.monotonic() - began, 1), problem, epochs, given_up)
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = (folder / RESULT).with_suffix(".tmp")
+    try:
+        temporary.write_text(json.dumps(run.to_dict(), ensure_ascii=False), encoding="utf-8")
+        temporary.replace(folder / RESULT)
+    except OSError as error:
+        raise TrainingError(f"cannot write {folder / RESULT}: {error.strerror}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    plan.done(run)
     return run
+
+
+def _finished(folder: Path) -> Run | None:
+    path = folder / RESULT
+    return Run(**json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+
+
+def _logged(folder: Path) -> list[dict[str, Any]]:
+    """Records of the epochs of a run that was interrupted; a line that was torn is none."""
+    path = folder / LOG
+    if not path.is_file():
+        return []
+    found = {}
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        with contextlib.suppress(ValueError):
+            record = json.loads(line)
+            found[record["epoch"]] = record
+    return list(found.values())
 
 
 def _folder(output: Path, number: int) -> Path:
     return output / "runs" / f"{number:03d}"
-
-
-def _parsed(text: str) -> Any:
-    """A number or truth value where the text is one."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

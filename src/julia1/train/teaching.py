@@ -174,18 +174,23 @@ def taught(
 ) -> list[Item]:
     """Items with the teacher's logits, and with its vectors of their texts if hidden states are learned too.
 
+    Rows without a text, which it could not read, are left as they are.
+
     Raises:
         InputError: the teacher knows none of the heads.
     """
-    found = teacher.logits(rows, [spec for spec in specs if spec.kind in TEACHABLE])
+    read = [number for number, row in enumerate(rows) if row.text.strip()]
+    found = teacher.logits([rows[number] for number in read], [spec for spec in specs if spec.kind in TEACHABLE])
     if not found:
         heads = ", ".join(f"{spec.name} ({', '.join(spec.labels[:4]) or spec.kind})" for spec in specs)
         raise InputError(f"the teacher answers none of these heads with the same labels: {heads}")
-    vectors: Sequence[npt.NDArray[np.float32] | None] = teacher.vectors(rows) if hidden else [None] * len(items)
-    return [
-        replace(item, teacher={name: values[number] for name, values in found.items()}, teacher_vector=vectors[number])
-        for number, item in enumerate(items)
-    ]
+    texts = [rows[number] for number in read]
+    vectors: Sequence[npt.NDArray[np.float32] | None] = teacher.vectors(texts) if hidden else [None] * len(read)
+    learned = list(items)
+    for place, number in enumerate(read):
+        logits = {name: values[place] for name, values in found.items()}
+        learned[number] = replace(items[number], teacher=logits, teacher_vector=vectors[place])
+    return learned
 
 
 def _alike(own: HeadSpec, other: HeadSpec) -> bool:

@@ -236,3 +236,25 @@ def test_many_different_scores_are_counted_in_tenths_of_their_range(tmp_path: Pa
     assert sum(counts.values()) == 101
     assert counts["0 to 5"] == 10
     assert counts["45 to 50"] == 11
+
+
+def test_tokens_are_counted_against_what_training_reads(
+    tmp_path: Path, tiny_bundle: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["data", "check", str(tmp_path / "rows.jsonl"), "--bundle", str(tiny_bundle), "--fast", "--json"]
+
+    def checked(rows: list[dict[str, Any]], *flags: str) -> tuple[int, int]:
+        data_of(tmp_path, rows)
+        assert main([*command, *flags]) == 0
+        report = json.loads(capsys.readouterr().out)
+        return report["limit"], report["over_limit"]
+
+    long = [{"text": f"please {'help ' * (40 * (i % 2))}", "label": "xy"[i % 2]} for i in range(20)]
+    assert checked(long) == (254, 0)
+    assert checked(long, "--max-tokens", "20") == (18, 10)
+    pairs = [
+        {"text": "food" + " food" * 6, "text_b": "city" + " city" * (8 + i % 2), "match": i % 4 < 2} for i in range(20)
+    ]
+    assert checked(pairs, "--max-tokens", "19") == (17, 10), "both texts and the token between them"
+    assert main([*command, "--max-tokens", "2"]) == 2
+    assert "at least 3" in capsys.readouterr().err

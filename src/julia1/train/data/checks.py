@@ -74,7 +74,7 @@ class DataReport:
         languages: rows by language code, '' where none is given.
         balance: of each question.
         lengths: percentile to number of tokens; empty without a tokenizer.
-        limit, over_limit: tokens that the model reads, and rows that have more.
+        limit, over_limit: tokens that training reads, and rows that have more.
         exact_duplicates, near_duplicates: rows beyond the first of each, and pairs.
         conflicts, suspicious: see their classes.
         leaks: places of rows of another file that stand in this one, exactly or nearly, with the place here.
@@ -117,7 +117,7 @@ def check_data(
         data: the rows to train on.
         others: validation and test sets by name: their labels must be known and their texts must not stand in ``data``.
         count_tokens: texts to numbers of tokens.
-        limit: tokens that the model reads.
+        limit: tokens that training reads of a text, or of a pair of texts in one row.
         near: likeness from which texts are near duplicates, ``None`` to look for equal ones only.
         suspicious: train small models to find doubtful labels (needs scikit-learn; seconds for 10,000 rows).
     """
@@ -135,6 +135,8 @@ def check_data(
         report.near_duplicates = len(near_duplicates([content_of(row) for row in rows], near))
     if count_tokens is not None:
         tokens = np.asarray(count_tokens([row.text for row in rows]))
+        if reads_both(data):  # in one row of the encoder, a token between them
+            tokens += 1 + np.asarray(count_tokens([row.second for row in rows]))
         report.lengths = {str(p): int(np.percentile(tokens, p)) for p in PERCENTILES}
         report.limit, report.over_limit = limit, int((tokens > limit).sum())
     for head in data.heads.values():
@@ -146,6 +148,11 @@ def check_data(
         report.leaks += leaks(rows, other.rows, near)
     report.warnings = _warnings(report)
     return report
+
+
+def reads_both(data: DataSet) -> bool:
+    """Whether training, left to choose the pairing, reads both texts of a row in one."""
+    return any(row.second for row in data.rows) and not any(head.kind == "rank" for head in data.heads.values())
 
 
 def balance_of(head: Head, rows: Sequence[DataRow]) -> Balance:
@@ -236,7 +243,7 @@ def suspicious_labels(head: Head, rows: Sequence[DataRow]) -> list[Suspicion]:
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
     from sklearn.pipeline import make_pipeline
 
-    answered = [row for row in rows if head.name in row.answers]
+    answered = [row for row in rows if head.name in row.answers and row.text.strip()]
     if len(head.labels) * len(answered) > MOST_DOUBTED:
         return []  # hours of training for a hint
     counts = Counter(str(row.answers[head.name]) for row in answered)
@@ -311,7 +318,7 @@ def _warnings(report: DataReport) -> list[str]:
     if report.conflicts:
         lines.append(f"{len(report.conflicts)} texts stand with different answers")
     if report.over_limit:
-        lines.append(f"{report.over_limit:,} texts are longer than the {report.limit} tokens that the model reads")
+        lines.append(f"{report.over_limit:,} texts are longer than the {report.limit} tokens that training reads")
     if report.leaks:
         lines.append(f"{len(report.leaks)} rows to evaluate on stand in the training rows too, exactly or nearly")
     if report.suspicious:

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Sequence
 from julia1.train.data.rows import DataRow
 from julia1.train.sources import text_key
 
+NO_TEXT = "\0"
+"""Begins the content of a row of features alone; no text has it. Such rows are the same or they are not: numbers that
+look alike say nothing."""
 GRAM = 4
 PERMUTATIONS = 64
 MARGIN = 0.1
@@ -58,12 +61,13 @@ def families(rows: Sequence[DataRow], near: float | None = NEAR) -> Families:
 def content_of(row: DataRow) -> str:
     """What a model sees of a row: its texts, and its structured features."""
     features = "".join(f" {name}={value}" for name, value in row.features.items() if value is not None)
-    return " ".join(filter(None, (row.text, row.second, *row.candidates))) + features
+    texts = " ".join(filter(str.strip, (row.text, row.second, *row.candidates)))
+    return (texts or NO_TEXT) + features
 
 
 def content_key(content: str) -> str:
     """Equal for contents that are equal but for case, blanks and punctuation."""
-    return text_key(content) or " ".join(content.split())
+    return content if content.startswith(NO_TEXT) else text_key(content) or " ".join(content.split())
 
 
 def exact_duplicates(rows: Sequence[DataRow]) -> list[list[int]]:
@@ -107,7 +111,7 @@ def _by_group(rows: Sequence[DataRow]) -> Iterable[list[int]]:
 
 
 def _grams(text: str) -> frozenset[str]:
-    key = text_key(text)
+    key = "" if text.startswith(NO_TEXT) else text_key(text)
     return frozenset(key[i : i + GRAM] for i in range(max(1, len(key) - GRAM + 1))) if key else frozenset()
 
 

@@ -1,15 +1,15 @@
-"""Records of data files: JSON lines, CSV, Parquet."""
+"""Records of data files: JSON lines, CSV, Parquet; and files that are written whole or not at all."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from julia1.errors import InputError, MissingExtraError
+from julia1.errors import InputError, Julia1Error, MissingExtraError
 from julia1.train.sources import placed_json_lines, read_utf8
 
 LIST_SEPARATOR = "|"
@@ -114,3 +114,26 @@ def _parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise InputError(f"{path} is not a Parquet file: {error}") from None
     for number, record in enumerate(table.to_pylist(), start=1):
         yield f"{path}:{number}", {name: value for name, value in record.items() if value is not None}
+
+
+def write_files(contents: Mapping[Path, Iterable[str]]) -> None:
+    """Write UTF-8 text files under temporary names, then give all of them their own.
+
+    Raises:
+        Julia1Error: one of them cannot be written; then none is, and what stood there is as it was.
+    """
+    temporaries = {path: path.with_name(f"{path.name}.tmp") for path in contents}
+    under_way = Path()
+    try:
+        for path, pieces in contents.items():
+            under_way = path
+            with temporaries[path].open("w", encoding="utf-8", newline="\n") as file:
+                file.writelines(pieces)
+        for path, temporary in temporaries.items():
+            under_way = path
+            temporary.replace(path)
+    except OSError as error:
+        raise Julia1Error(f"cannot write {under_way}: {error.strerror}") from None
+    finally:
+        for temporary in temporaries.values():
+            temporary.unlink(missing_ok=True)

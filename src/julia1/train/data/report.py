@@ -31,7 +31,7 @@ def report_lines(report: DataReport) -> list[str]:
         lines += ["", _title(balance), *_bars(balance)]
     if report.lengths:
         percentiles = ", ".join(f"{p} % {n:,}" for p, n in report.lengths.items())
-        lines += ["", f"tokens: {percentiles}; {report.over_limit:,} rows over the {report.limit} that the model reads"]
+        lines += ["", f"tokens: {percentiles}; {report.over_limit:,} rows over the {report.limit} that training reads"]
     lines += ["", f"duplicates: {report.exact_duplicates:,} rows exactly, {report.near_duplicates:,} pairs nearly"]
     for title, items in _lists(report):
         if items:

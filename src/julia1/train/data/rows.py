@@ -1,6 +1,6 @@
 """Labelled rows from JSON lines, CSV or Parquet. Every mistake is one error that names file and line.
 
-A row holds a text (``text`` or ``state``), answers, and optionally structured features:
+A row holds a text (``text`` or ``state``), answers, and optionally structured features, which may also stand alone:
 
     {"text": "I was charged twice", "label": "billing"}                  one label
     {"text": "...", "labels": ["billing", "complaint"]}                  several labels, perhaps none
@@ -20,14 +20,14 @@ from __future__ import annotations
 import difflib
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from julia1.content import checked_text, render, shown
 from julia1.errors import InputError
-from julia1.train.data.files import Columns, read_records
+from julia1.train.data.files import Columns, read_records, write_files
 from julia1.train.data.pairs import Best, Match, read_best, read_candidates
 from julia1.train.data.spans import Spans, read_spans
 
@@ -49,7 +49,7 @@ class DataRow:
 
     Attributes:
         place: ``file:line``.
-        text: the text as a model reads it.
+        text: the text as a model reads it; '' for a row of features alone.
         answers: by question; a missing one is not there.
         features: by name; ``None`` where the row has none.
         language: its language code, '' when it says none.
@@ -107,8 +107,8 @@ def read_rows(
         answered: read answers, of which every row needs one; without it they are passed over.
 
     Raises:
-        InputError: a file that cannot be read, a bad row, a row without text or answers, answers of mixed types, or a
-            set without rows; named with file and line.
+        InputError: a file that cannot be read, a bad row, one without text and features or without answers, answers of
+            mixed types, or a set without rows; named with file and line.
     """
     columns = columns or Columns()
     records = [record for path in paths for record in read_records(path, columns)]
@@ -181,16 +181,14 @@ def labels_of(answer: Answer) -> tuple[str, ...]:
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write JSON lines under a temporary name, then give the file its own."""
-    temporary = path.with_name(f"{path.name}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            for row in rows:
-                # dates and decimals of a Parquet file have no form of their own in JSON
-                file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Write JSON lines; raises as ``write_files``."""
+    write_files({path: json_lines(rows)})
+
+
+def json_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Rows as lines; dates and decimals of a Parquet file, which have no form of their own in JSON, become text."""
+    for row in rows:
+        yield json.dumps(row, ensure_ascii=False, default=str) + "\n"
 
 
 def _tagged(records: Sequence[tuple[str, dict[str, Any]]], columns: Columns) -> set[str]:
@@ -210,15 +208,19 @@ def _tagged(records: Sequence[tuple[str, dict[str, Any]]], columns: Columns) -> 
 def _row(
     place: str, data: dict[str, Any], columns: Columns, tagged: Collection[str], allow_empty: bool, answered: bool
 ) -> DataRow:
-    text = render(data[_text_field(place, data, columns)], f"{place}: the text")
-    if not text.strip() and not allow_empty and not columns.features:
-        raise InputError(f"{place}: the text is empty")
+    features = {name: _feature(place, name, data.get(name)) for name in columns.features}
+    featured = any(value is not None for value in features.values())
+    text_field = _text_field(place, data, columns, needed=not featured)
+    given = None if text_field is None else data[text_field]
+    text = "" if given is None and featured else render(given, f"{place}: the text")
+    if not text.strip() and not allow_empty and not featured:
+        raise InputError(f"{place}: the text is empty" + (", and there is no feature" if columns.features else ""))
     second = data.get(columns.second)
     second = "" if second is None else render(second, f"{place}: {columns.second!r}")
     candidates = read_candidates(place, data.get("candidates"))
     answers: dict[str, Answer] = {}
-    given = _answer_fields(place, data, columns) if answered else {}
-    for name, value in given.items():
+    fields = _answer_fields(place, data, columns) if answered else {}
+    for name, value in fields.items():
         if name in tagged and isinstance(value, (list, tuple)):
             answers[name] = read_spans(f"{place}: {name!r}", text, value, _label)
         elif name == "match" and isinstance(value, bool):
@@ -237,7 +239,7 @@ def _row(
         place=place,
         text=text,
         answers=answers,
-        features={name: _feature(place, name, data.get(name)) for name in columns.features},
+        features=features,
         language=str(data.get(columns.language) or ""),
         group="" if group is None else f"{data.get('subset', '')}/{group}",
         augmented=augmented,
@@ -247,11 +249,13 @@ def _row(
     )
 
 
-def _text_field(place: str, data: Mapping[str, Any], columns: Columns) -> str:
+def _text_field(place: str, data: Mapping[str, Any], columns: Columns, needed: bool) -> str | None:
     wanted = TEXT_FIELDS if columns.text is None else (columns.text,)
     for name in wanted:
         if name in data:
             return name
+    if not needed:
+        return None
     near = difflib.get_close_matches(wanted[0], list(data), 1)
     hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(map(repr, data)) or 'nothing'}"
     raise InputError(f"{place}: no field {' or '.join(map(repr, wanted))}; {hint:.200}")
