@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from julia1 import settings
 from julia1.cli.data import Extra, names
+from julia1.cli.evaluation_text import evaluation_lines, warn_of_guarantees
 from julia1.cli.flags import Commands, add_json, fraction, positive
 from julia1.cli.printing import columns, print_json
+from julia1.cli.progress import TrainingProgress
 from julia1.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ _SETTINGS = (
     "aggregation",
     "teacher_share",
     "teacher_temperature",
+    "max_error",
+    "error_confidence",
 )
 """Flags that set the hyper-parameter of their name."""
 
@@ -87,6 +91,13 @@ def add_to(commands: Commands) -> None:
     )
     rows.add_argument("--teacher-share", type=fraction, metavar="X", help="what it counts beside the labels (0.5)")
     rows.add_argument("--teacher-temperature", type=float, metavar="T", help="how soft its probabilities are (2)")
+    rows.add_argument(
+        "--max-error",
+        metavar="X",
+        type=fraction,
+        help="abstain so that at most this share of the answers is wrong (takes half of the validation rows)",
+    )
+    rows.add_argument("--error-confidence", metavar="X", type=fraction, help="with what confidence (0.95)")
     rows.add_argument(
         "--unlabelled", metavar="FILE", type=Path, help="rows for the model to label and learn from (pseudo-labels)"
     )
@@ -159,10 +170,11 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
             given = {name: getattr(arguments, f"pseudo_{name}") for name in ("threshold", "quota", "rounds")}
             how = PseudoLabels(**{name: value for name, value in given.items() if value is not None})
             rows = read_rows([unlabelled], chosen, answered=False).rows
-            fitted, rounds = self_train(
-                parts, rows, start, arguments.output, tuning, how,
-                name=name, version=version, report=_report_epoch, teacher=teacher,
-            )  # fmt: skip
+            with TrainingProgress() as progress:
+                fitted, rounds = self_train(
+                    parts, rows, start, arguments.output, tuning, how,
+                    name=name, version=version, report=progress, teacher=teacher,
+                )  # fmt: skip
         elif space:
             fitted, runs = search(
                 parts,
@@ -176,22 +188,26 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
                 teacher=teacher,
             )
         else:
-            fitted = fit(
-                parts,
-                start,
-                arguments.output,
-                tuning,
-                name=name,
-                version=version,
-                report=_report_epoch,
-                teacher=teacher,
-            )
+            with TrainingProgress() as progress:
+                fitted = fit(
+                    parts,
+                    start,
+                    arguments.output,
+                    tuning,
+                    name=name,
+                    version=version,
+                    report=progress,
+                    teacher=teacher,
+                )
+    # the bundle is there, but does not do what was asked of it
+    code = 3 if warn_of_guarantees(fitted) else 0
     if arguments.json:
-        found = {"validation": fitted.validation, "test": fitted.test, "parity": fitted.parity.largest}
+        found: dict[str, Any] = {"validation": fitted.validation, "test": fitted.test, "parity": fitted.parity.largest}
         found.update({"rounds": [asdict(one) for one in rounds]} if rounds else {})
         found.update({"runs": [run.to_dict() for run in runs]} if runs else {})
-        print_json({"bundle": str(fitted.bundle.folder), **found})
-        return 0
+        found["guarantees"] = [one.to_dict() for one in fitted.guarantees]
+        print_json({"bundle": str(fitted.bundle.folder), "report": str(fitted.report), **found})
+        return code
     print(f"{fitted.bundle.folder}: {name} {version}")
     if parts.left_out:
         print(f"{parts.left_out:,} training rows left out: they stand in the validation or test rows too")
@@ -202,7 +218,8 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
     for part, figures in (("validation", fitted.validation), ("test", fitted.test)):
         lines = [[head, ", ".join(f"{key} {value:.3f}" for key, value in own.items())] for head, own in figures.items()]
         print(f"{part} rows", *columns(lines), sep="\n")
-    return 0
+    print(*evaluation_lines(fitted), sep="\n")
+    return code
 
 
 def _run_recipe(arguments: argparse.Namespace, version: str) -> int:
@@ -257,11 +274,6 @@ def _report_run(run: Run) -> None:
     chosen = "  ".join(f"{name} {value}" for name, value in run.chosen.items())
     score = run.problem if run.score is None else f"{run.score:.4f}"
     print(f"run {run.number}  {chosen}  validation {score}", file=sys.stderr, flush=True)
-
-
-def _report_epoch(record: dict[str, Any]) -> None:
-    figures = "  ".join(f"{key} {value:,.4g}" for key, value in record.items() if key != "epoch")
-    print(f"epoch {record['epoch']}  {figures}", file=sys.stderr, flush=True)
 
 
 def _report_step(record: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -16,8 +17,10 @@ from julia1.export import require_known
 from julia1.export.encoder_graph import FIXED_ENCODERS
 from julia1.model.fixed_model import FixedModel
 from julia1.text.tokenizer import TextTokenizer
+from julia1.train.curves import CurveDrawer
 from julia1.train.data.rows import find_heads
 from julia1.train.finetune import FineTuner, Report, outputs_of
+from julia1.train.guarantee import check_guarantee, halves
 from julia1.train.items import Item, feature_spec, head_specs, make_items
 from julia1.train.metrics import MAIN, figures_of
 from julia1.train.package import Fitted, Tuned, encoding_of, package
@@ -39,7 +42,7 @@ def fit(
     report: Report | None = None,
     teacher: Teacher | None = None,
 ) -> Fitted:
-    """Train a model on ``parts`` and write ``output/bundle``; a run found in ``output`` is taken up.
+    """Train a model on ``parts`` and write ``output/bundle`` and a report; a run found in ``output`` is taken up.
 
     Args:
         parts: rows.
@@ -47,7 +50,7 @@ def fit(
         output: where checkpoints, log and bundle go.
         settings: hyper-parameters.
         name, version: of the bundle.
-        report: called with a record after every epoch.
+        report: called with a record after every step and epoch, see ``julia1.train.finetune.Report``.
         teacher: what it makes of the training rows is learned too.
     """
     check_before_training(parts, start, output, settings, name, version)
@@ -70,9 +73,9 @@ def tune(
     specs = head_specs(find_heads(parts.train), parts.train, 0 if pair else int(start.config["hidden_size"]))
     features = feature_spec(parts.train)
     # of the test rows too: a bad row is told now, not after hours
-    items, validation, test_items = (
+    items, validation, held, test_items = (
         make_items(rows, specs, tokenizer, settings, features, pair)
-        for rows in (parts.train, parts.validation, parts.test)
+        for rows in (parts.train, *halves(parts.validation, settings), parts.test)
     )
     if teacher is not None:
         items = taught(items, parts.train, specs, teacher)
@@ -84,7 +87,16 @@ def tune(
         return {spec.name: found[spec.name][MAIN[spec.kind]] for spec in specs if spec.name in found}
 
     tuner = FineTuner(model, items, validation, tokenizer.pad, settings, folder, metric)
-    best = tuner.run(report)
+    curves = CurveDrawer(folder)
+
+    def reported(record: dict[str, Any]) -> None:
+        if record["kind"] == "epoch":
+            curves.draw()
+        if report:
+            report(record)
+
+    best = tuner.run(reported)
+    curves.draw(last=True)
     return Tuned(
         model,
         tokenizer,
@@ -96,6 +108,8 @@ def tune(
         test_items,
         best["score"],
         teacher.name if teacher else "",
+        held,
+        folder,
     )
 
 
@@ -105,12 +119,14 @@ def check_before_training(
     """Raise now for what would otherwise be refused after the training.
 
     Raises:
-        InputError: no validation rows, a name that a bundle cannot have, a length that the encoder cannot read, a
-            tokenizer of another model, or something else at the place of the bundle.
+        InputError: no validation rows, too few of them for a bound on the error, a name that a bundle cannot have, a
+            length that the encoder cannot read, a tokenizer of another model, or something else at the place of the
+            bundle.
         VerificationError: no graph is known for the encoder.
     """
     if not parts.validation:
         raise InputError("there are no validation rows: training would not know when to stop")
+    check_guarantee(parts, settings)
     require_known(start.config, FIXED_ENCODERS)
     pieces = start.tokenizer.vocabulary_size
     if pieces > start.config["vocab_size"]:
