@@ -25,11 +25,14 @@ from julia1.train.items import Item, Outputs
 from julia1.train.judging import BoolArray, FloatArray, Judged, judge
 from julia1.train.parts import Parts
 from julia1.train.recipe import FineTuning
+from julia1.train.sources import text_key
 
 GUARDED = ("choice", "yesno", "score", "match")
 """Heads with one answer, which is right or wrong."""
 CANDIDATES = 200
 """Thresholds that are tried at most."""
+LITTLE_DOUBT = 1e-3
+"""The first threshold that is tried is the highest of which other rows leave no more doubt (a p-value) than this."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def halves(rows: Sequence[DataRow], settings: FineTuning) -> tuple[list[DataRow]
         return list(rows), []
     parts: tuple[list[DataRow], list[DataRow]] = ([], [])
     for row in rows:
-        key = f"group {row.group}" if row.group else content_of(row)
+        key = f"group {row.group}" if row.group else text_key(content_of(row))
         digest = hashlib.sha256(f"{settings.seed}/guarantee/{key}".encode("utf-8", "surrogatepass")).digest()
         parts[digest[0] % 2].append(row)
     return parts
@@ -182,7 +185,7 @@ def guarantee_of(
 
 
 def thresholds_to_try(confidence: FloatArray, right: BoolArray, max_error: float) -> FloatArray:
-    """Thresholds in the order in which they are tested, from the one that these rows speak for most down to 0.
+    """Thresholds in the order in which they are tested: from one that these rows leave little doubt of, down to 0.
 
     Args:
         confidence, right: of answers to rows that are not tested on, ``[rows]``.
@@ -190,8 +193,10 @@ def thresholds_to_try(confidence: FloatArray, right: BoolArray, max_error: float
     """
     shares = np.quantile(confidence, np.linspace(0, 1, CANDIDATES), method="lower")
     grid = np.unique(np.append(np.floor(shares * 1e4) / 1e4, 0.0))
-    doubts = [p_value(confidence, right, threshold, max_error) for threshold in grid]
-    found: FloatArray = grid[: int(np.argmin(doubts)) + 1][::-1]
+    doubts = p_values(confidence, right, grid, max_error)
+    sound = np.flatnonzero(doubts <= LITTLE_DOUBT)
+    first = int(sound.max()) if len(sound) else int(doubts.argmin())
+    found: FloatArray = grid[: first + 1][::-1]
     return found
 
 
@@ -199,20 +204,21 @@ def lowest_threshold(
     tries: FloatArray, confidence: FloatArray, right: BoolArray, max_error: float, level: float
 ) -> float | None:
     """The last of ``tries`` before the first that cannot be shown to hold; None when that is the first of all."""
-    found = None
-    for threshold in tries.tolist():
-        if p_value(confidence, right, threshold, max_error) > 1 - level:
-            break
-        found = threshold
-    return found
+    failed = p_values(confidence, right, tries, max_error) > 1 - level
+    number = int(failed.argmax()) if failed.any() else len(tries)
+    return float(tries[number - 1]) if number else None
 
 
-def p_value(confidence: FloatArray, right: BoolArray, threshold: float, max_error: float) -> float:
-    """How likely so few errors among the answered rows would be if the error were ``max_error`` or more."""
+def p_values(confidence: FloatArray, right: BoolArray, thresholds: FloatArray, max_error: float) -> FloatArray:
+    """For each threshold, how likely so few errors among the answered rows would be if the error were ``max_error``
+    or more: float64 ``[thresholds]``."""
     from scipy.stats import binom
 
-    answered = confidence >= threshold
-    return float(binom.cdf(int((~right[answered]).sum()), int(answered.sum()), max_error))
+    order = np.argsort(-confidence, kind="stable")
+    errors = np.append(0, (~right[order]).cumsum())
+    answered = np.searchsorted(-confidence[order], -thresholds, side="right")
+    found: FloatArray = binom.cdf(errors[answered], answered, max_error)
+    return found
 
 
 def upper_bound(errors: int, rows: int, confidence: float) -> float:
@@ -222,7 +228,7 @@ def upper_bound(errors: int, rows: int, confidence: float) -> float:
     return 1.0 if errors >= rows else float(beta.ppf(confidence, errors + 1, rows - errors))
 
 
-def tested(
+def measured_on(
     guarantees: Sequence[Guarantee],
     heads: Sequence[HeadSpec],
     outputs: Outputs,

@@ -28,7 +28,7 @@ from julia1.text.tokenizer import TextTokenizer
 from julia1.train.data.rows import DataRow
 from julia1.train.evaluation import HeadEvaluation, evaluate
 from julia1.train.finetune import outputs_of
-from julia1.train.guarantee import Guarantee, guard_heads, halves, tested
+from julia1.train.guarantee import Guarantee, guard_heads, halves, measured_on
 from julia1.train.head_calibration import calibrate_heads
 from julia1.train.items import Item, Outputs, collate
 from julia1.train.pairing import fitted_scales
@@ -159,7 +159,7 @@ def package(tuned: Tuned, parts: Parts, start: Start, target: Path, name: str, v
             outputs = served_outputs(FixedScorer(manifest, tokenizer, engine), parts.test)
             languages = [row.language for row in parts.test]
             evaluation["test"] = evaluate(final, outputs, tuned.test, calibration, languages)
-            guarantees = tested(guarantees, final, outputs, tuned.test, calibration)
+            guarantees = measured_on(guarantees, final, outputs, tuned.test, calibration)
             test = {head: one.figures for head, one in evaluation["test"].items()}
             facts["figures"][f"Test rows, measured once ({served.name})"] = _table(test)
         if guarantees:
