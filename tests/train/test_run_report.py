@@ -101,6 +101,9 @@ def test_the_guarantee_is_what_the_bundle_abstains_by(run: Run) -> None:
     (head,) = decider.manifest.heads
     assert head.abstain_below == one["threshold"]
     rows = labelled(120, 3)
+    for own, abstained in ((0.0, False), (1.0, True)):
+        answer = decider.decide(rows[0]["text"], abstain_below=own)["label"]
+        assert answer.abstained is abstained, "the caller's threshold wins"  # type: ignore[union-attr]
     answers = [answer["label"] for answer in decider.decide_many([row["text"] for row in rows])]
     assert all(isinstance(answer, ChoiceAnswer) for answer in answers)
     given = [(answer, row) for answer, row in zip(answers, rows, strict=True) if not answer.abstained]  # type: ignore[union-attr]

@@ -19,7 +19,19 @@ PACE_STEPS = 50
 """Steps over which the rows a second are taken."""
 
 
-class RowProgress:
+class _WithBar:
+    """Takes its bar off the terminal at the end."""
+
+    _bar: Progress | None = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+class RowProgress(_WithBar):
     """Shows rows done, and the share of the input read where its size is known.
 
     Args:
@@ -30,7 +42,6 @@ class RowProgress:
     def __init__(self, bytes_total: int, lines: bool) -> None:
         self._total = bytes_total
         self._lines = lines
-        self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._next = time.monotonic() + SECONDS_BETWEEN_LINES
 
@@ -43,12 +54,6 @@ class RowProgress:
             self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
     def update(self, rows: int, bytes_done: int) -> None:
         """Show that ``rows`` rows, ``bytes_done`` bytes of the input, are done."""
         if self._bar is not None and self._task is not None:
@@ -59,13 +64,12 @@ class RowProgress:
             print(f"julia1: {count(rows, 'row')}{share}", file=sys.stderr, flush=True)
 
 
-class TrainingProgress:
+class TrainingProgress(_WithBar):
     """Shows a training run from its records, see ``julia1.train.finetune.Report``: epoch, step, loss, rows a second and
     the time that is left until the last epoch, before which training may stop.
     """
 
     def __init__(self) -> None:
-        self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._step = self._steps = 0
         self._began = self._next = 0.0
@@ -77,12 +81,6 @@ class TrainingProgress:
             self._bar = _bar("line")
             self._bar.start()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
 
     def __call__(self, record: dict[str, Any]) -> None:
         """Show a record."""
