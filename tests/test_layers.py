@@ -14,7 +14,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 PACKAGE = SOURCE / "julia1"
 
-HEAVY = ("fastapi", "onnx", "openvino", "pandas", "ray", "sklearn", "torch", "transformers")
+HEAVY = ("fastapi", "matplotlib", "onnx", "openvino", "pandas", "ray", "sklearn", "torch", "transformers")
 
 LIGHT_ROOMS = ("bundle", "cli", "runtime", "text")
 """Rooms whose every module must import without anything heavy."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -147,6 +148,36 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(
     again.run()
     for (name, value), other in zip(whole.model.state_dict().items(), again.model.state_dict().values(), strict=True):
         assert torch.equal(value, other), name
+
+
+def test_every_step_and_epoch_is_told(task: tuple[list[HeadSpec], list[Item]], tmp_path: Path) -> None:
+    specs, items = task
+    told: list[dict[str, Any]] = []
+    tuner = FineTuner(new_model(specs), items[:36], items[36:], 1, SETTINGS, tmp_path, accuracy)
+    tuner.run(told.append)
+    steps = [record for record in told if record["kind"] == "step"]
+    epochs = [record for record in told if record["kind"] == "epoch"]
+    assert len(steps) + len(epochs) == len(told)
+    assert [record["step"] for record in steps] == list(range(1, tuner.step + 1))
+    for record in epochs:
+        own = [step for step in steps if step["epoch"] == record["epoch"]]
+        assert sum(step["rows"] for step in own) == 36
+        mean = sum(step["loss"] * step["rows"] for step in own) / 36
+        assert record["loss"] == pytest.approx(mean, abs=2e-4)
+        assert record["figures"].keys() == {"topic", "late", "stars"}
+    logged = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [one for one in logged if one["kind"] == "epoch"] == epochs
+    assert [one["step"] for one in logged if one["kind"] == "step"] == [step["step"] for step in steps]
+
+
+def test_a_long_run_logs_some_of_its_steps(task: tuple[list[HeadSpec], list[Item]], tmp_path: Path) -> None:
+    specs, items = task
+    tuner = FineTuner(new_model(specs), items[:36], items[36:], 1, SETTINGS, tmp_path, accuracy)
+    tuner.total = 2000
+    for tuner.step in range(1, 9):
+        tuner._tell_step(8.0 * tuner.step, 4)
+    logged = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [(one["step"], one["loss"]) for one in logged] == [(4, 5.0), (8, 13.0)], "the mean since the last record"
 
 
 def test_the_same_seed_gives_the_same_model(task: tuple[list[HeadSpec], list[Item]], tmp_path: Path) -> None:

@@ -118,6 +118,17 @@ def test_a_missing_second_text_is_said_or_does_without(matched: Fitted) -> None:
         assert answers["label"].choice == "food"
 
 
+def test_a_match_abstains_by_its_head_unless_the_caller_says_otherwise(matched: Fitted) -> None:
+    decider = load(matched.bundle.folder, variant="fp32", threads=1)
+    assert decider._fixed is not None
+    pair = ("food today", "great food")
+    assert not any(one.abstained for one in decider.decide(pair[0], second=pair[1]).values())  # type: ignore[union-attr]
+    decider._fixed.heads = tuple(replace(head, abstain_below=1.0) for head in decider._fixed.heads)
+    assert all(one.abstained for one in decider.decide(pair[0], second=pair[1]).values())  # type: ignore[union-attr]
+    free = decider.decide(pair[0], second=pair[1], abstain_below=0.0)
+    assert not any(one.abstained for one in free.values())  # type: ignore[union-attr]
+
+
 def test_matching_heads_rank_too(matched: Fitted) -> None:
     decider = load(matched.bundle.folder, variant="fp32", threads=1)
     found = decider.rank("please music today", ["food late", "great music", "hotel order"])

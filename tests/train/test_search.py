@@ -29,7 +29,16 @@ from julia1.train.space import Range, Space, combinations, parse_space, read_spa
 from julia1.train.start import Start, start_from_bundle  # noqa: E402
 from julia1.train.trials import Grid, Optimiser, Run, plan_of  # noqa: E402
 
-SETTINGS = FineTuning(epochs=4, batch_rows=8, head_learning_rate=5e-3, threads=1, bf16=False, max_tokens=24)
+SETTINGS = FineTuning(
+    epochs=4,
+    evaluate_every=1,
+    token_dropout=0.0,
+    batch_rows=8,
+    head_learning_rate=5e-3,
+    threads=1,
+    bf16=False,
+    max_tokens=24,
+)
 SPACE = {"learning_rate": [3e-3], "head_learning_rate": [1e-9, 5e-3], "label_smoothing": [0.05]}
 
 
@@ -144,8 +153,8 @@ def test_rows_are_tokenized_once_for_all_runs(
     settings = replace(SETTINGS, epochs=1, max_tokens=4)
     noticed: list[dict[str, Any]] = []
     search(parts, start, tmp_path / "out", settings, SPACE, name="a", version="1", notice=noticed.append)
-    assert len(calls) == 3, "of train, validation and test rows"
-    assert noticed == [{"cut": 80, "rows": 80, "max_tokens": 4}]
+    assert len(calls) == 4, "of train, validation, held-back and test rows"
+    assert noticed == [{"kind": "cut", "cut": 80, "rows": 80, "max_tokens": 4}]
 
 
 def test_the_command_prints_the_runs(

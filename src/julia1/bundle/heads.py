@@ -12,6 +12,8 @@ from julia1.text.tags import tag_count
 
 HEAD_KINDS = ("choice", "labels", "yesno", "score", "value", "tags", "match", "rank")
 PAIR_KINDS = ("match", "rank")
+UNSURE_KINDS = ("choice", "labels", "yesno", "score", "tags", "match")
+"""Heads whose answers have a confidence."""
 _TOP = Place("bundle.json")
 
 
@@ -31,6 +33,7 @@ class HeadSpec:
             head that reads texts apart: their cosine less the centre, times the spread, is the score.
         size: of a match or rank head that reads texts apart: numbers in the vector of a text; 0 for all others.
         deviation: of a value: root mean square of its errors on validation rows.
+        abstain_below: answers whose confidence is under this abstain when the caller names no threshold; 0 for never.
     """
 
     name: str
@@ -41,6 +44,7 @@ class HeadSpec:
     spread: float = 1.0
     deviation: float = 0.0
     size: int = 0
+    abstain_below: float = 0.0
 
     @property
     def outputs(self) -> int:
@@ -50,7 +54,7 @@ class HeadSpec:
     @classmethod
     def from_dict(cls, data: object, place: Place = _TOP) -> HeadSpec:
         """Read plain data; raises ``BundleError`` naming the key that is wrong."""
-        numbers = ("centre", "spread", "deviation")
+        numbers = ("centre", "spread", "deviation", "abstain_below")
         fields = record(data, place, ("name", "kind"), ("labels", "thresholds", "size", *numbers))
         kind = text(fields["kind"], place.key("kind"))
         if kind not in HEAD_KINDS:
@@ -67,6 +71,11 @@ class HeadSpec:
         if thresholds and len(thresholds) != len(labels):
             raise place.key("thresholds").wrong(f"one number a label, {len(labels)}", list(thresholds))
         found = {name: number(fields[name], place.key(name)) for name in numbers if name in fields}
+        abstain = found.get("abstain_below", 0.0)
+        if not 0 <= abstain <= 1:
+            raise place.key("abstain_below").wrong("a confidence from 0 to 1", abstain)
+        if abstain and kind not in UNSURE_KINDS:
+            raise place.key("abstain_below").wrong(f"0 for a {kind} head, whose answers have no confidence", abstain)
         size = integer(fields.get("size", 0), place.key("size"), 0)
         if bool(size) != (kind == "rank") and kind != "match":
             raise place.key("size").wrong("a size for a rank head, and none for other kinds but match", size)

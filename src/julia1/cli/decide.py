@@ -61,7 +61,12 @@ def add_to(commands: Commands) -> None:
     )
     how = parser.add_argument_group("answers")
     how.add_argument("--strict", action="store_true", help="an error instead of reading only the start of a long text")
-    how.add_argument("--abstain-below", type=fraction, metavar="X", help="mark answers with a confidence under X")
+    how.add_argument(
+        "--abstain-below",
+        type=fraction,
+        metavar="X",
+        help="mark answers with a confidence under X (default: what a trained model says, else none)",
+    )
     add_json(how)
     batch = parser.add_argument_group("JSON lines")
     batch.add_argument("--input", metavar="JSONL", help="answer every row of a file; '-' is standard input")

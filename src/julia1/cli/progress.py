@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from julia1.cli.printing import count
+from julia1.cli.printing import count, one_line
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress, ProgressColumn, TaskID
 
 SECONDS_BETWEEN_LINES = 10.0
+SECONDS_BETWEEN_STEPS = 30.0
+PACE_STEPS = 50
+"""Steps over which the rows a second are taken."""
 
 
-class RowProgress:
+class _WithBar:
+    """Takes its bar off the terminal at the end."""
+
+    _bar: Progress | None = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+class RowProgress(_WithBar):
     """Shows rows done, and the share of the input read where its size is known.
 
     Args:
@@ -26,21 +42,17 @@ class RowProgress:
     def __init__(self, bytes_total: int, lines: bool) -> None:
         self._total = bytes_total
         self._lines = lines
-        self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._next = time.monotonic() + SECONDS_BETWEEN_LINES
 
     def __enter__(self) -> RowProgress:
         if sys.stderr is not None and sys.stderr.isatty():
-            self._bar, self._task = _bar(self._total)
+            from rich.progress import TaskProgressColumn, TimeElapsedColumn
+
+            self._bar = _bar("rows", TaskProgressColumn(), TimeElapsedColumn())
+            self._task = self._bar.add_task("rows", total=self._total or None, rows="0 rows")
             self._bar.start()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
 
     def update(self, rows: int, bytes_done: int) -> None:
         """Show that ``rows`` rows, ``bytes_done`` bytes of the input, are done."""
@@ -52,24 +64,91 @@ class RowProgress:
             print(f"julia1: {count(rows, 'row')}{share}", file=sys.stderr, flush=True)
 
 
-def _bar(total: int) -> tuple[Progress, TaskID]:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+class TrainingProgress(_WithBar):
+    """Shows a training run from its records, see ``julia1.train.finetune.Report``: epoch, step, loss, rows a second and
+    the time that is left until the last epoch, before which training may stop.
+    """
 
-    bar = Progress(
-        TextColumn("{task.fields[rows]}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    return bar, bar.add_task("rows", total=total or None, rows="0 rows")
+    def __init__(self) -> None:
+        self._task: TaskID | None = None
+        self._step = self._steps = 0
+        self._began = self._next = 0.0
+        self._first = 0
+        self._recent: deque[tuple[float, int]] = deque(maxlen=PACE_STEPS)
+
+    def __enter__(self) -> TrainingProgress:
+        if sys.stderr is not None and sys.stderr.isatty():
+            self._bar = _bar("line")
+            self._bar.start()
+        return self
+
+    def __call__(self, record: dict[str, Any]) -> None:
+        """Show a record."""
+        if record["kind"] == "step":
+            self._show_step(record)
+        elif record["kind"] == "epoch":
+            self._show_epoch(record)
+        else:
+            self._print(
+                f"{record['cut']:,} of {record['rows']:,} rows are cut: they have more tokens than are read "
+                f"(--max-tokens {record['max_tokens']}; --windows reads more)"
+            )
+
+    def _show_step(self, record: dict[str, Any]) -> None:
+        now = time.monotonic()
+        if not self._recent or record["step"] <= self._step:  # the first record, or another run begins
+            self._start(record, now)
+        self._step = record["step"]
+        self._recent.append((now, record["rows"]))
+        line = f"epoch {record['epoch']}/{record['epochs']}  step {record['step']:,}/{record['steps']:,}"
+        line += f"  loss {record['loss']:.3f}{self._pace()}"
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=record["step"], line=line)
+        elif now >= self._next:
+            self._next = now + SECONDS_BETWEEN_STEPS
+            self._print(f"{line}{self._left(record['steps'])}")
+
+    def _start(self, record: dict[str, Any], now: float) -> None:
+        self._began, self._first, self._next = now, record["step"], now + SECONDS_BETWEEN_STEPS
+        self._steps = record["steps"]
+        self._recent.clear()
+        if self._bar is not None:
+            if self._task is not None:
+                self._bar.remove_task(self._task)
+            self._task = self._bar.add_task("steps", total=record["steps"], completed=record["step"], line="")
+
+    def _show_epoch(self, record: dict[str, Any]) -> None:
+        figures = "".join(f"  {name} {value:.4f}" for name, value in record["figures"].items())
+        left = self._left(self._steps) if self._recent else ""
+        self._print(
+            f"epoch {record['epoch']}  loss {record['loss']:.4f}{figures}  best epoch {record['best_epoch']}"
+            f"  {record['rows_per_second']:,.0f} rows/s{left}"
+        )
+
+    def _pace(self) -> str:
+        if len(self._recent) < 2:
+            return ""
+        seconds = self._recent[-1][0] - self._recent[0][0]
+        return f"  {sum(rows for _, rows in list(self._recent)[1:]) / max(1e-9, seconds):,.0f} rows/s"
+
+    def _left(self, steps: int) -> str:
+        """Time until the last epoch, at the pace since this process took the run up."""
+        if self._step <= self._first:
+            return ""
+        seconds = (time.monotonic() - self._began) / (self._step - self._first) * (steps - self._step)
+        return f"  {seconds / 60:.0f} min left" if seconds >= 90 else f"  {seconds:.0f} s left"
+
+    def _print(self, line: str) -> None:
+        if self._bar is not None:
+            self._bar.console.print(one_line(line), markup=False, highlight=False, soft_wrap=True)
+        else:
+            print(one_line(line), file=sys.stderr, flush=True)
+
+
+def _bar(field: str, *more: ProgressColumn) -> Progress:
+    """A bar on standard error after the text of a field; columns of one's own before the time that is left."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    text = TextColumn(f"{{task.fields[{field}]}}", markup=False)
+    return Progress(text, BarColumn(), *more, TimeRemainingColumn(), console=Console(stderr=True), transient=True)

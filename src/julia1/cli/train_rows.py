@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from julia1 import settings
 from julia1.cli.data import Extra, names
+from julia1.cli.evaluation_text import evaluation_lines, warn_of_guarantees
 from julia1.cli.flags import fraction, positive
 from julia1.cli.printing import columns, print_json
+from julia1.cli.progress import TrainingProgress
 from julia1.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from julia1.train.recipe import FineTuning
     from julia1.train.trials import Run
 
-SETTINGS = ("epochs", "max_tokens", "windows", "seed")
+SETTINGS = ("epochs", "max_tokens", "windows", "seed", "max_error")
 """Flags that set the hyper-parameter of their name; ``--set`` sets any."""
 _PATHS = ("validation", "test", "unlabelled")
 _PSEUDO = ("threshold", "quota", "rounds")
@@ -51,6 +53,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     rows.add_argument("--max-tokens", type=positive, metavar="N", help="tokens that are read of a text (default: 256)")
     rows.add_argument("--windows", type=positive, metavar="N", help="read a longer text in up to N parts (default: 1)")
     rows.add_argument("--seed", type=positive, metavar="N", help="of split and training (default: 1)")
+    rows.add_argument(
+        "--max-error",
+        metavar="X",
+        type=fraction,
+        help="abstain so that at most this share of the answers is wrong (takes half of the validation rows)",
+    )
     rows.add_argument(
         "--set",
         metavar="NAME=VALUE",
@@ -171,29 +179,34 @@ def run_rows(arguments: argparse.Namespace, config: RowTraining, version: str) -
         name = config.name or arguments.output.resolve().name
         common: dict[str, Any] = {"name": name, "version": version, "teacher": teacher}
         where = (start, arguments.output, config.settings)
-        if config.unlabelled is not None:
-            rows = read_rows([Path(config.unlabelled)], chosen, answered=False).rows
-            fitted, rounds = self_train(parts, rows, *where, config.pseudo, report=_report, **common)
-        elif config.search:
-            space = read_space(config.search)
-            fitted, runs = search(
-                parts, *where, space, trials=config.trials, report=_report_run, notice=_report, **common
-            )
-        else:
-            fitted = fit(parts, *where, report=_report, **common)
+        with TrainingProgress() as progress:
+            if config.unlabelled is not None:
+                rows = read_rows([Path(config.unlabelled)], chosen, answered=False).rows
+                fitted, rounds = self_train(parts, rows, *where, config.pseudo, report=progress, **common)
+            elif config.search:
+                space = read_space(config.search)
+                fitted, runs = search(
+                    parts, *where, space, trials=config.trials, report=_report_run, notice=progress, **common
+                )
+            else:
+                fitted = fit(parts, *where, report=progress, **common)
+    # the bundle is there, but does not do what was asked of it
+    code = 3 if warn_of_guarantees(fitted) else 0
     if arguments.json:
         _print_json(fitted, rounds, runs)
     else:
         print(f"{fitted.bundle.folder}: {name} {version}")
         _print(fitted, parts, rounds, runs)
-    return 0
+    return code
 
 
 def _print_json(fitted: Fitted, rounds: Sequence[Round], runs: Sequence[Run]) -> None:
-    found = {"validation": fitted.validation, "test": fitted.test, "parity": fitted.parity.largest}
+    found: dict[str, Any] = {"validation": fitted.validation, "test": fitted.test, "parity": fitted.parity.largest}
     found.update({"rounds": [asdict(one) for one in rounds]} if rounds else {})
     found.update({"runs": [run.to_dict() for run in runs]} if runs else {})
-    print_json({"bundle": str(fitted.bundle.folder), "rows": fitted.bundle.manifest.provenance["rows"], **found})
+    found["guarantees"] = [one.to_dict() for one in fitted.guarantees]
+    found["rows"] = fitted.bundle.manifest.provenance["rows"]
+    print_json({"bundle": str(fitted.bundle.folder), "report": str(fitted.report), **found})
 
 
 def _print(fitted: Fitted, parts: Parts, rounds: Sequence[Round], runs: Sequence[Run]) -> None:
@@ -206,6 +219,7 @@ def _print(fitted: Fitted, parts: Parts, rounds: Sequence[Round], runs: Sequence
     for part, figures in (("validation", fitted.validation), ("test", fitted.test)):
         lines = [[head, ", ".join(f"{key} {value:.3f}" for key, value in own.items())] for head, own in figures.items()]
         print(f"{part} rows", *columns(lines), sep="\n")
+    print(*evaluation_lines(fitted), sep="\n")
 
 
 def _table_of(runs: Sequence[Run]) -> list[list[str]]:
@@ -230,16 +244,3 @@ def _score(run: Run) -> str:
 def _report_run(run: Run) -> None:
     chosen = "  ".join(f"{name} {_plain(value)}" for name, value in run.chosen.items())
     print(f"run {run.number}  {chosen}  validation {_score(run)}", file=sys.stderr, flush=True)
-
-
-def _report(record: dict[str, Any]) -> None:
-    """One line an epoch, and one for rows that are not read to their end."""
-    if "epoch" not in record:
-        line = (
-            f"{record['cut']:,} of {record['rows']:,} rows are cut: they have more tokens than are read (--max-tokens "
-            f"{record['max_tokens']}; --windows reads more)"
-        )
-    else:
-        figures = "  ".join(f"{key} {value:,.4g}" for key, value in record.items() if key != "epoch")
-        line = f"epoch {record['epoch']}  {figures}"
-    print(line, file=sys.stderr, flush=True)

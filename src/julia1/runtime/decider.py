@@ -138,7 +138,8 @@ class Decider:
             features: structured features by name, for a model that was trained with them; any may be missing.
             strict: raise instead of cutting a state that is longer than the model reads. Without it the answer's
                 ``reading`` says what was read.
-            abstain_below: mark answers whose confidence is under this as abstained.
+            abstain_below: mark answers whose confidence is under this as abstained. Without it, a model with fixed
+                heads goes by the threshold that a head was given in training, if any; 0 has none abstain.
 
         Raises:
             InputError: an empty or unreadable state, or no questions.

@@ -182,7 +182,10 @@ class FixedScorer:
     def decide(
         self, given: Sequence[Given], strict: bool, abstain_below: float | None, batch_tokens: int
     ) -> list[dict[str, Answer]]:
-        """The answers of every head to each state; heads that compare two texts answer where there is a second one."""
+        """The answers of every head to each state; heads that compare two texts answer where there is a second one.
+
+        An answer abstains whose confidence is under ``abstain_below``, or, without one, under the head's own threshold.
+        """
         pairs = [i for i, one in enumerate(given) if one.second is not None]
         if pairs and not self.reads_pairs and not self._compares:
             raise InputError("this model reads one text: leave the second one out")
@@ -202,13 +205,14 @@ class FixedScorer:
             of_state: dict[str, Answer] = {}
             for number, (head, values) in enumerate(zip(self.heads, found, strict=True)):
                 calibration = self._calibration.get(head.name, UNCALIBRATED)
+                threshold = head.abstain_below if abstain_below is None else abstain_below
                 if not head.size:
-                    of_state[head.name] = head_answer(head, values[i], calibration, state, abstain_below)
+                    of_state[head.name] = head_answer(head, values[i], calibration, state, threshold)
                 elif i in others and head.kind == "match":
                     vectors_of_other, other = others[i]
                     logit = likeness(head, values[i], vectors_of_other[number][None])
                     both = Reading(state.reading.tokens + other.tokens, state.reading.tokens_read + other.tokens_read)
-                    of_state[head.name] = _match(logit, calibration, both, abstain_below)
+                    of_state[head.name] = _match(logit, calibration, both, threshold)
             answers.append(of_state)
         return answers
 

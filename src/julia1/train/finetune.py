@@ -26,6 +26,9 @@ from julia1.train.optimisation import linear_schedule, parameter_groups
 from julia1.train.recipe import FineTuning
 
 Report = Callable[[dict[str, Any]], None]
+"""Called with a record of kind ``step`` after every step, and of kind ``epoch`` after every epoch."""
+LOGGED_STEPS = 500
+"""About so many steps of a run stand in its log."""
 STEPS, LEAST_EPOCHS, MOST_EPOCHS = 1500, 5, 12
 LOG = "log.jsonl"
 
@@ -110,6 +113,8 @@ class FineTuner:
         self._every = max(1, math.ceil(settings.evaluate_every / steps))
         self.step = self.epoch = self.position = 0
         self.best: dict[str, Any] = {"score": -math.inf, "epoch": -1}
+        self._report: Report | None = None
+        self._unlogged: list[tuple[float, int]] = []
 
     def run(self, report: Report | None = None) -> dict[str, Any]:
         """Train to the end or to the early stop, load the best weights, and return the best epoch's record."""
@@ -117,26 +122,29 @@ class FineTuner:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise TrainingError(f"cannot write in {self.folder}: {error.strerror}") from None
+        self._report = report
         self._resume()
         while self.epoch < self.epochs and self.epoch - self.best["epoch"] <= self.settings.patience * self._every:
             began = time.monotonic()
             loss = self._run_epoch()
             self.model.eval()
-            figures: dict[str, float] = {}
+            figures, score = dict[str, float](), -math.inf
             if (self.epoch + 1) % self._every == 0 or self.epoch + 1 == self.epochs:
                 figures = self.metric(self.model, self.validation)
                 score = float(np.mean(list(figures.values())))
                 if score > self.best["score"]:
                     self.best = {"score": score, "epoch": self.epoch, "figures": figures}
                     self._write(self.model.state_dict(), "best.pt")
-                figures = {**figures, "validation": score}
             self.epoch, self.position = self.epoch + 1, 0
             self._save()
             record = {
+                "kind": "epoch",
+                "step": self.step,
                 "epoch": self.epoch,
                 "epochs": self.epochs,
                 "loss": round(loss, 4),
-                **figures,
+                "figures": figures,
+                **({"validation": score} if figures else {}),
                 "best_epoch": self.best["epoch"] + 1,
                 "rows_per_second": round(len(self.items) / max(1e-9, time.monotonic() - began), 1),
             }
@@ -160,7 +168,7 @@ class FineTuner:
             for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
                 group["lr"] = rate * factor
             chosen = batches[number : number + self.settings.accumulate]
-            size = sum(map(len, chosen))
+            size, before = sum(map(len, chosen)), total
             for batch in chosen:
                 items = [self.items[i] for i in batch]
                 feeds = _with_gaps(collate(items, self.pad), self.settings.feature_dropout)
@@ -180,9 +188,31 @@ class FineTuner:
             rows += size
             self.step += 1
             self.position = number + self.settings.accumulate
+            self._tell_step(total - before, size)
             if self.step % 200 == 0:
                 self._save()
         return total / max(1, rows)
+
+    def _tell_step(self, loss: float, rows: int) -> None:
+        """Report a step with its summed loss, and log the mean of a few."""
+        self._unlogged.append((loss, rows))
+        record = {
+            "kind": "step",
+            "step": self.step,
+            "steps": self.total,
+            "epoch": self.epoch + 1,
+            "epochs": self.epochs,
+            "loss": round(loss / max(1, rows), 4),
+            "learning_rate": max(group["lr"] for group in self.optimizer.param_groups),
+            "rows": rows,
+        }
+        if self.step % max(1, self.total // LOGGED_STEPS) == 0:
+            losses, numbers = zip(*self._unlogged, strict=True)
+            self._unlogged = []
+            kept = {key: record[key] for key in ("kind", "step", "epoch", "learning_rate")}
+            self._log({**kept, "loss": round(sum(losses) / max(1, sum(numbers)), 4)})
+        if self._report:
+            self._report(record)
 
     def _loss(self, outputs: Mapping[str, Tensor], items: Sequence[Item]) -> Tensor:
         """Summed over heads and items."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -17,8 +18,10 @@ from julia1.export.encoder_graph import FIXED_ENCODERS
 from julia1.model.fixed_model import FixedModel, parse_pooling
 from julia1.text.tokenizer import TextTokenizer
 from julia1.train.bounds import require_bounds
+from julia1.train.curves import CurveDrawer
 from julia1.train.data.rows import DataRow
 from julia1.train.finetune import FineTuner, Report, outputs_of
+from julia1.train.guarantee import check_guarantee
 from julia1.train.items import Item
 from julia1.train.languages import fill_gate, languages_of
 from julia1.train.metrics import MAIN, figures_of
@@ -42,7 +45,7 @@ def fit(
     report: Report | None = None,
     teacher: Teacher | None = None,
 ) -> Fitted:
-    """Train a model on ``parts`` and write ``output/bundle``; a run found in ``output`` is taken up.
+    """Train a model on ``parts`` and write ``output/bundle`` and a report; a run found in ``output`` is taken up.
 
     Args:
         parts: rows.
@@ -50,7 +53,7 @@ def fit(
         output: where checkpoints, log and bundle go.
         settings: hyper-parameters.
         name, version: of the bundle.
-        report: called with a record after every epoch; see ``tune``.
+        report: called with a record after every step and epoch, see ``julia1.train.finetune.Report``.
         teacher: what it makes of the training rows is learned too.
     """
     check_before_training(parts, start, output, settings, name, version)
@@ -73,7 +76,7 @@ def tune(
     Args:
         parts, start, settings, teacher: as for ``fit``.
         folder: where checkpoints and the log go.
-        report: called with a record after every epoch, and before the first, without ``epoch``, if rows are cut.
+        report: called with a record after every step and epoch, and before them one of kind ``cut`` if rows are cut.
         rows: the items of ``parts``, where several trainings share them.
     """
     tokenizer = start.tokenizer
@@ -81,7 +84,7 @@ def tune(
     specs, features = prepared.specs, prepared.features
     items, validation = prepared.train, prepared.validation
     if report and prepared.cut:
-        report({"cut": prepared.cut, "rows": prepared.number, "max_tokens": settings.max_tokens})
+        report({"kind": "cut", "cut": prepared.cut, "rows": prepared.number, "max_tokens": settings.max_tokens})
     languages = languages_of(parts.train) if settings.language_heads else {}
     torch.manual_seed(settings.seed)
     model = new_fixed_model(start, specs, features, tokenizer, settings, parts.train, list(languages))
@@ -93,7 +96,16 @@ def tune(
         return {spec.name: found[spec.name][MAIN[spec.kind]] for spec in specs if spec.name in found}
 
     tuner = FineTuner(model, items, validation, tokenizer.pad, settings, folder, metric, tokenizer.mask)
-    best = tuner.run(report)
+    curves = CurveDrawer(folder)
+
+    def reported(record: dict[str, Any]) -> None:
+        if record["kind"] == "epoch":
+            curves.draw()
+        if report:
+            report(record)
+
+    best = tuner.run(reported)
+    curves.draw(last=True)
     return Tuned(
         model,
         tokenizer,
@@ -105,6 +117,8 @@ def tune(
         prepared.test,
         best["score"],
         teacher.name if teacher else "",
+        prepared.held,
+        folder,
     )
 
 
@@ -114,13 +128,15 @@ def check_before_training(
     """Raise now for what would otherwise be refused after the training.
 
     Raises:
-        InputError: no validation rows, a hyper-parameter out of its bounds, a name that a bundle cannot have, a length
-            that the encoder cannot read, a tokenizer of another model, or something else at the place of the bundle.
+        InputError: no validation rows, too few of them for a bound on the error, a hyper-parameter out of its bounds, a
+            name that a bundle cannot have, a length that the encoder cannot read, a tokenizer of another model, or
+            something else at the place of the bundle.
         VerificationError: no graph is known for the encoder.
     """
     if not parts.validation:
         raise InputError("there are no validation rows: training would not know when to stop")
     require_bounds(settings)
+    check_guarantee(parts, settings)
     require_known(start.config, FIXED_ENCODERS)
     pieces = start.tokenizer.vocabulary_size
     if pieces > start.config["vocab_size"]:

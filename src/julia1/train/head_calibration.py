@@ -50,6 +50,8 @@ def calibrate_heads(
             calibration[spec.name] = Calibration(best)
             heads.append(replace(spec, thresholds=label_thresholds(sigmoid(found / best), targets)))
         else:
+            if spec.kind == "score":  # a level's target is a bell around it, but its probability is that of the level
+                targets = np.eye(spec.outputs)[targets.argmax(axis=1)]
             calibration[spec.name] = Calibration(_temperature(found, targets))
             heads.append(spec)
     return heads, calibration

@@ -13,7 +13,7 @@ from julia1.runtime.calibration import UNCALIBRATED
 from julia1.runtime.fixed import label_thresholds, log_softmax, sigmoid
 from julia1.text.tags import best_tags, spans_of
 from julia1.train.items import Item, Outputs
-from julia1.train.pairing import match_figures, rank_figures
+from julia1.train.pairing import area, match_figures, rank_figures
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -60,7 +60,11 @@ def head_figures(
     found, right = outputs.argmax(axis=1), targets.argmax(axis=1)
     accuracy = float((found == right).mean())
     if head.kind == "yesno":
-        return {"f1": float(f1_score(right, found, zero_division=0)), "accuracy": accuracy}
+        return {
+            "f1": float(f1_score(right, found, zero_division=0)),
+            "auc": area(right == 1, outputs[:, 1] - outputs[:, 0]),
+            "accuracy": accuracy,
+        }
     if head.kind == "score":
         kappa = cohen_kappa_score(right, found, weights="quadratic", labels=list(range(len(head.labels))))
         return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,16 @@ from julia1.runtime.fixed import FixedScorer, Given
 from julia1.runtime.variants import missing_needs
 from julia1.text.tokenizer import TextTokenizer
 from julia1.train.data.rows import DataRow
+from julia1.train.evaluation import HeadEvaluation, evaluate
 from julia1.train.finetune import outputs_of
+from julia1.train.guarantee import Guarantee, guard_heads, halves, measured_on
 from julia1.train.head_calibration import calibrate_heads
 from julia1.train.items import Item, Outputs, collate
-from julia1.train.metrics import figures_of
 from julia1.train.pairing import fitted_scales
 from julia1.train.parts import Parts
 from julia1.train.recipe import FineTuning
 from julia1.train.release import INT8_NEEDS, WEIGHT_FILE, measured_variant
+from julia1.train.run_report import REPORT, metrics_of, write_report
 from julia1.train.start import Start
 
 SERVED_TOKENS = 4096
@@ -53,6 +55,8 @@ class Tuned:
         pair: two texts were read in one row.
         train, validation, test: the rows as the model takes them.
         teacher: name of the model that was learned from, '' for none.
+        held: validation rows that were kept for the guarantee.
+        folder: of the run, with its log and curves.
         score: mean over the heads of the figure that each is chosen by, on the validation rows.
     """
 
@@ -66,6 +70,8 @@ class Tuned:
     test: list[Item]
     score: float
     teacher: str = ""
+    held: list[Item] = field(default_factory=list)
+    folder: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -76,16 +82,24 @@ class Fitted:
         bundle: the model.
         validation, test: figures by head; ``test`` is measured once, with the bundle as it serves.
         parity: fp32 graph against PyTorch.
+        evaluation: by part (``validation``, ``test``), by head; of the same outputs as the figures.
+        guarantees: of the error of heads among what they answer, where that was asked for.
+        report: the page about the run, beside the bundle; ``METRICS`` beside it has the same as data.
     """
 
     bundle: Bundle
     validation: dict[str, dict[str, float]]
     test: dict[str, dict[str, float]]
     parity: Parity
+    evaluation: dict[str, dict[str, HeadEvaluation]]
+    guarantees: list[Guarantee]
+    report: Path
 
 
 def package(tuned: Tuned, parts: Parts, start: Start, target: Path, name: str, version: str) -> Fitted:
     """Write the bundle of a tuned model to ``target`` and measure it; the test rows are read here, once.
+
+    A report on the run is written beside the bundle.
 
     Raises:
         VerificationError: the fp32 graph departs from PyTorch by 1e-4 or more.
@@ -98,13 +112,15 @@ def package(tuned: Tuned, parts: Parts, start: Start, target: Path, name: str, v
     exact = replace(settings, bf16=False)
     found = outputs_of(model, validation, tokenizer.pad, exact)
     final, calibration = calibrate_heads(fitted_scales(model), found, validation)
-    facts = _facts(settings, parts, start)
-    facts["rows"]["cut"] = sum(item.cut for part in (items, validation, tuned.test) for item in part)
+    facts = _facts(settings, parts, start, len(tuned.held))
+    facts["rows"]["cut"] = sum(item.cut for part in (items, validation, tuned.held, tuned.test) for item in part)
     if tuned.teacher:
         facts["teacher"] = tuned.teacher
     if model.languages:
         facts["languages_with_heads"] = list(model.languages)
-    figures = figures_of(final, found, validation, calibration)
+    kept, held = halves(parts.validation, settings)
+    evaluation = {"validation": evaluate(final, found, validation, calibration, [row.language for row in kept])}
+    figures = {head: one.figures for head, one in evaluation["validation"].items()}
     facts["figures"] = {"Validation rows": _table(figures)}
     with _written(target), BundleWriter(target, replace=True) as writer:
         save_weights(model, writer.folder / WEIGHT_FILE, ranges)
@@ -128,6 +144,7 @@ def package(tuned: Tuned, parts: Parts, start: Start, target: Path, name: str, v
             features=tuned.features,
         )
         variants, parity = [], Parity(0.0, 0.0, 0)
+        of_held: list[Outputs] = []
         for precision, needs in (("int8", INT8_NEEDS), ("fp32", {})):
             path = writer.folder / f"model-{precision}.onnx"
             onnx.save_model(fixed_graph(SharedWeights(writer.folder / WEIGHT_FILE), precision), path)
@@ -135,16 +152,27 @@ def package(tuned: Tuned, parts: Parts, start: Start, target: Path, name: str, v
             scorer = FixedScorer(manifest, tokenizer, open_engine("onnxruntime", path, settings.threads))
             parity = fixed_parity(stored, scorer, parts.train[:PARITY_ROWS], items[:PARITY_ROWS], tokenizer.pad, exact)
             variants.append(measured_variant(precision, files, needs, parity, "output"))
+            of_held += [served_outputs(scorer, held)] if held else []
         require_parity(parity)
+        guarantees: list[Guarantee] = []
+        if held:
+            final, guarantees = guard_heads(final, found, validation, of_held, tuned.held, calibration, settings)
         test = {}
         served = next(variant for variant in variants if not missing_needs(variant, probe()))
         if parts.test:
             engine = open_engine("onnxruntime", writer.folder / served.files[0].path, settings.threads)
             outputs = served_outputs(FixedScorer(manifest, tokenizer, engine), parts.test)
-            test = figures_of(final, outputs, tuned.test, calibration)
+            languages = [row.language for row in parts.test]
+            evaluation["test"] = evaluate(final, outputs, tuned.test, calibration, languages)
+            guarantees = measured_on(guarantees, final, outputs, tuned.test, calibration)
+            test = {head: one.figures for head, one in evaluation["test"].items()}
             facts["figures"][f"Test rows, measured once ({served.name})"] = _table(test)
-        bundle = writer.finish(replace(manifest, variants=tuple(variants), provenance=facts))
-    return Fitted(bundle, figures, test, parity)
+        if guarantees:
+            facts["figures"]["Guaranteed error"] = [one.to_dict() for one in guarantees]
+        bundle = writer.finish(replace(manifest, variants=tuple(variants), provenance=facts, heads=tuple(final)))
+    fitted = Fitted(bundle, figures, test, parity, evaluation, guarantees, target.parent / REPORT)
+    write_report(metrics_of(fitted, parts, tuned), fitted.report, tuned.folder)
+    return fitted
 
 
 @contextmanager
@@ -219,12 +247,13 @@ def _feeds(items: Sequence[Item], pad: int) -> list[dict[str, npt.NDArray[Any]]]
     return [{name: value.numpy() for name, value in collate([item], pad).items()} for item in items[::step]]
 
 
-def _facts(settings: FineTuning, parts: Parts, start: Start) -> dict[str, Any]:
+def _facts(settings: FineTuning, parts: Parts, start: Start, held: int) -> dict[str, Any]:
     return {
         "base_model": start.name,
         "rows": {
             "train": len(parts.train),
-            "validation": len(parts.validation),
+            "validation": len(parts.validation) - held,
+            **({"for the guarantee": held} if held else {}),
             "test": len(parts.test),
             "left out": parts.left_out,
             **({"labelled by the model": parts.pseudo} if parts.pseudo else {}),

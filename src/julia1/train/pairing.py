@@ -13,9 +13,13 @@ from julia1.errors import InputError
 from julia1.model.fixed_model import FixedModel, VectorHead
 from julia1.runtime.fixed import likeness
 from julia1.train.data.rows import DataRow, kind_of
+from julia1.train.items import Item
 from julia1.train.recipe import FineTuning
 
 PAIRINGS = ("auto", "cross", "towers")
+FIRST = (1, 5, 10)
+"""Among how many candidates the right one is looked for in a whole set."""
+QUERIES_AT_ONCE = 256
 FloatArray = npt.NDArray[np.float32]
 
 
@@ -59,16 +63,23 @@ def pair_scores(head: HeadSpec, outputs: FloatArray) -> npt.NDArray[np.float64]:
 
 def match_figures(head: HeadSpec, outputs: Sequence[FloatArray], targets: Sequence[bool]) -> dict[str, float]:
     """Area under the ROC curve, and F1 and accuracy of a probability over one half."""
-    from sklearn.metrics import f1_score, roc_auc_score
+    from sklearn.metrics import f1_score
 
     scores = np.array([pair_scores(head, values)[0] for values in outputs])
     right = np.array(targets)
     found = scores > 0
     return {
-        "auc": float(roc_auc_score(right, scores)) if 0 < right.sum() < len(right) else 0.5,
+        "auc": area(right, scores),
         "f1": float(f1_score(right, found, zero_division=0)),
         "accuracy": float((found == right).mean()),
     }
+
+
+def area(right: npt.NDArray[np.bool_], scores: npt.NDArray[np.floating]) -> float:
+    """Area under the ROC curve; one half where all rows are alike."""
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(right, scores)) if 0 < right.sum() < len(right) else 0.5
 
 
 def rank_figures(head: HeadSpec, outputs: Sequence[FloatArray], best: Sequence[int]) -> dict[str, float]:
@@ -80,3 +91,45 @@ def rank_figures(head: HeadSpec, outputs: Sequence[FloatArray], best: Sequence[i
         places.append(int((scores >= scores[number]).sum()))
     found = np.array(places)
     return {"mrr": float((1 / found).mean()), **{f"recall@{k}": float((found <= k).mean()) for k in (1, 3, 5)}}
+
+
+def retrieval_figures(head: HeadSpec, outputs: Sequence[FloatArray], items: Sequence[Item]) -> dict[str, float]:
+    """How well texts that are read apart find the right one among all distinct candidate texts of the items.
+
+    A query that several items ask has all their right candidates, of which the best-placed counts. Its own text is no
+    candidate unless it is a right one. Items without a right candidate, pairs that do not match, only add theirs.
+
+    Returns:
+        ``candidates`` and ``queries``, their numbers; ``recall@k``, the share of queries with a right candidate among
+        the first k; ``mrr``, the mean reciprocal rank. Empty when no item has a right candidate.
+    """
+    pool: dict[tuple[int, ...], FloatArray] = {}
+    queries: dict[tuple[int, ...], tuple[FloatArray, set[tuple[int, ...]]]] = {}
+    for values, item in zip(outputs, items, strict=True):
+        others = [tuple(ids) for ids in item.others]
+        target = int(item.targets[head.name][0])
+        # a pair's second text comes first, whatever candidates another head has
+        own = others[:1] if head.kind == "match" else others
+        pool.update(zip(own, values[1:], strict=False))
+        if head.kind == "rank" or target:
+            _, right = queries.setdefault(tuple(item.ids), (values[0], set()))
+            right.add(others[target if head.kind == "rank" else 0])
+    if not queries:
+        return {}
+    texts = {ids: number for number, ids in enumerate(pool)}
+    vectors = np.stack(list(pool.values())).astype(np.float64)
+    asked, places = list(queries.items()), []
+    for start in range(0, len(asked), QUERIES_AT_ONCE):
+        some = asked[start : start + QUERIES_AT_ONCE]
+        cosines = np.stack([vector for _, (vector, _) in some]).astype(np.float64) @ vectors.T
+        for (ids, (_, right)), scores in zip(some, cosines, strict=True):
+            numbers = [texts[one] for one in right]
+            best = scores[numbers].max()
+            scores[numbers] = -np.inf
+            if ids in texts:
+                scores[texts[ids]] = -np.inf
+            # of equal ones the right one counts as the last: a constant score must not look good
+            places.append(1 + int((scores >= best).sum()))
+    found = np.array(places)
+    recalls = {f"recall@{k}": float((found <= k).mean()) for k in FIRST}
+    return {"candidates": len(pool), "queries": len(asked), **recalls, "mrr": float((1 / found).mean())}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from julia1.bundle.heads import FeatureSpec, HeadSpec
 from julia1.train.data.rows import find_heads
+from julia1.train.guarantee import halves
 from julia1.train.items import Item, feature_spec, head_specs, make_items
 from julia1.train.pairing import reads_pairs
 from julia1.train.parts import Parts
@@ -14,7 +15,7 @@ from julia1.train.recipe import FineTuning
 from julia1.train.start import Start
 from julia1.train.teaching import Teacher, taught
 
-READING = ("max_tokens", "windows", "overlap", "pairing", "level_spread")
+READING = ("max_tokens", "windows", "overlap", "pairing", "level_spread", "max_error", "teacher_hidden")
 """The hyper-parameters that items depend on; a test holds that no other is read when they are made."""
 KEPT = 4
 """Ways of reading whose items are kept: a search over many would fill the memory with them."""
@@ -27,7 +28,7 @@ class Prepared:
     Attributes:
         specs, features: of the model.
         pair: two texts are read in one row.
-        train, validation, test: the rows as the model takes them.
+        train, validation, held, test: the rows as the model takes them; those held back are for a bound on the error.
     """
 
     specs: list[HeadSpec]
@@ -35,17 +36,18 @@ class Prepared:
     pair: bool
     train: list[Item]
     validation: list[Item]
+    held: list[Item]
     test: list[Item]
 
     @property
     def cut(self) -> int:
         """Rows of all parts that are longer than the model reads."""
-        return sum(item.cut for part in (self.train, self.validation, self.test) for item in part)
+        return sum(item.cut for part in (self.train, self.validation, self.held, self.test) for item in part)
 
     @property
     def number(self) -> int:
         """Rows of all parts."""
-        return len(self.train) + len(self.validation) + len(self.test)
+        return len(self.train) + len(self.validation) + len(self.held) + len(self.test)
 
 
 class PreparedRows:
@@ -67,7 +69,7 @@ class PreparedRows:
         Raises:
             InputError: a bad row; rows of all parts are looked at, so that one is told now and not after hours.
         """
-        key = (*(getattr(settings, name) for name in READING), settings.teacher_hidden > 0)
+        key = tuple(getattr(settings, name) for name in READING)
         if key not in self._kept:
             self._kept[key] = self._make(settings)
             if len(self._kept) > KEPT:
@@ -81,10 +83,10 @@ class PreparedRows:
         size = 0 if pair else int(self._start.config["hidden_size"])
         specs = head_specs(find_heads(parts.train), parts.train, size)
         features = feature_spec(parts.train)
-        train, validation, test = (
+        train, validation, held, test = (
             make_items(rows, specs, tokenizer, settings, features, pair)
-            for rows in (parts.train, parts.validation, parts.test)
+            for rows in (parts.train, *halves(parts.validation, settings), parts.test)
         )
         if self._teacher is not None:
             train = taught(train, parts.train, specs, self._teacher, hidden=settings.teacher_hidden > 0)
-        return Prepared(specs, features, pair, train, validation, test)
+        return Prepared(specs, features, pair, train, validation, held, test)

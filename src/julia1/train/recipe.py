@@ -110,6 +110,9 @@ class FineTuning:
         teacher_hidden: what the teacher's likeness of each two texts of a batch counts for, beside all else: 0 nothing.
         pairing: how two texts are read: ``cross``, both in one row of the encoder, which sees more; ``towers``, each by
             itself, so that many can be compared fast; ``auto``, towers where there are candidates to rank, else cross.
+        max_error: choose for each choice, yes/no, score and match head the confidence under which it abstains, so that
+            at most this share of what it answers is wrong; half of the validation rows are held back for that.
+        error_confidence: with what confidence.
     """
 
     epochs: int | None = None
@@ -144,6 +147,8 @@ class FineTuning:
     overlap: int = 32
     aggregation: str = "mean"
     language_heads: bool = False
+    max_error: float | None = None
+    error_confidence: float = 0.95
     seed: int = 1
 
 

@@ -109,9 +109,8 @@ def _train(
     epochs: list[float] = []
 
     def watch(record: dict[str, Any]) -> None:
-        if "epoch" not in record:
+        if record["kind"] == "cut":
             notice(record)
-            return
         if "validation" in record:
             epochs.append(record["validation"])
             if plan.hopeless(len(epochs), record["validation"]):
@@ -154,7 +153,8 @@ def _logged(folder: Path) -> list[dict[str, Any]]:
     for line in path.read_text(encoding="utf-8").split("\n"):
         with contextlib.suppress(ValueError):
             record = json.loads(line)
-            found[record["epoch"]] = record
+            if record["kind"] == "epoch":
+                found[record["epoch"]] = record
     return list(found.values())
 
 

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from html import escape
 
 from julia1.train.data.checks import Balance, DataReport
+from julia1.train.page import html_list, html_table, page
 
 SHOWN = 20
 """Rows of a list that are printed; JSON and HTML have more."""
-SHOWN_HTML = 200
 BAR = 30
-
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
-table { border-collapse: collapse; margin: .5rem 0 1.5rem; width: 100% }
-td, th { text-align: left; padding: .2rem .6rem; border-bottom: 1px solid #e3e3e3; vertical-align: top }
-td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
-.bar { background: #3b6fb6; height: .8rem; border-radius: 2px }
-.bad { color: #a32020 } .good { color: #20702f }
-"""
 
 
 def report_lines(report: DataReport) -> list[str]:
@@ -45,19 +35,15 @@ def report_lines(report: DataReport) -> list[str]:
 
 def report_html(report: DataReport, title: str) -> str:
     """The report as a page."""
-    parts = [
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title><style>{_STYLE}</style>",
-        f"<h1>{escape(title)}</h1><p>{report.rows:,} rows, {report.augmented:,} augmented.</p>",
-    ]
+    parts = [f"<p>{report.rows:,} rows, {report.augmented:,} augmented.</p>"]
     if report.problems:
-        parts.append("<h2 class=bad>To mend before training</h2>" + _html_list(report.problems))
+        parts.append("<h2 class=bad>To mend before training</h2>" + html_list(report.problems))
     else:
         parts.append("<p class=good>Nothing stands in the way of training.</p>")
     if report.warnings:
-        parts.append("<h2>To look at</h2>" + _html_list(report.warnings))
-    parts.append(
-        _html_table("Languages", ["language", "rows"], [[k or "(none)", v] for k, v in report.languages.items()])
-    )
+        parts.append("<h2>To look at</h2>" + html_list(report.warnings))
+    languages = [[k or "(none)", v] for k, v in report.languages.items()]
+    parts += ["<h2>Languages</h2>", html_table(["language", "rows"], languages)]
     for balance in report.balance:
         most = max(balance.counts.values(), default=1)
         parts.append(f"<h2>{escape(_title(balance))}</h2><table>")
@@ -70,11 +56,11 @@ def report_html(report: DataReport, title: str) -> str:
     if report.lengths:
         rows: list[list[object]] = [[f"{p} %", n] for p, n in report.lengths.items()]
         rows.append([f"rows over {report.limit}", report.over_limit])
-        parts.append(_html_table("Tokens of a text", ["percentile", "tokens"], rows))
+        parts += ["<h2>Tokens of a text</h2>", html_table(["percentile", "tokens"], rows)]
     for name, items in _lists(report)[1:]:
         if items:
-            parts.append(f"<h2>{escape(name)} ({len(items):,})</h2>" + _html_list(items))
-    return "\n".join(parts) + "</html>\n"
+            parts.append(f"<h2>{escape(name)} ({len(items):,})</h2>" + html_list(items))
+    return page(title, parts)
 
 
 def _printable(line: str) -> str:
@@ -120,17 +106,3 @@ def _bars(balance: Balance) -> list[str]:
         rest = list(balance.counts.values())[SHOWN:]
         lines.append(f"  and {len(rest):,} more with {min(rest):,} to {max(rest):,} rows each")
     return lines
-
-
-def _html_list(items: Sequence[str]) -> str:
-    more = f"<li>and {len(items) - SHOWN_HTML:,} more" if len(items) > SHOWN_HTML else ""
-    return "<ul>" + "".join(f"<li>{escape(item)}" for item in items[:SHOWN_HTML]) + more + "</ul>"
-
-
-def _html_table(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    head = "".join(f"<th>{escape(name)}" for name in header)
-    body = "".join(
-        "<tr>" + "".join(f"<td class=n>{c:,}" if isinstance(c, int) else f"<td>{escape(str(c))}" for c in row)
-        for row in rows
-    )
-    return f"<h2>{escape(title)}</h2><table><tr>{head}{body}</table>"
