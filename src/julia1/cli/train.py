@@ -14,6 +14,7 @@ from julia1 import settings
 from julia1.cli.data import Extra, names
 from julia1.cli.flags import Commands, add_json, fraction, positive
 from julia1.cli.printing import columns, print_json
+from julia1.cli.registry import add_registry, for_training, keep, stored_fields, told
 from julia1.errors import InputError
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ def add_to(commands: Commands) -> None:
         default=[],
         help="train with each value of a hyper-parameter and keep the best; give several for a grid",
     )
+    add_registry(rows)
+    rows.add_argument("--no-register", action="store_true", help="do not keep the bundle in the registry")
     recipe = parser.add_argument_group("a recipe")
     recipe.add_argument("--data", metavar="DIR", type=Path, help="one folder a data set")
     recipe.add_argument("--backbone", metavar="DIR", type=Path, help="a Hugging Face model folder")
@@ -150,6 +153,7 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
         tuning = replace(tuning, **{name: value for name, value in given.items() if value is not None})
         parts = make_parts(data, others[0], others[1], tuning.seed)
         name = arguments.name or arguments.output.resolve().name
+        registry = for_training(arguments, name, version)
         runs: list[Run] = []
         rounds: list[Round] = []
         unlabelled = arguments.unlabelled
@@ -186,13 +190,17 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
                 report=_report_epoch,
                 teacher=teacher,
             )
+    stored = keep(registry, fitted.bundle.folder) if registry else None
     if arguments.json:
         found = {"validation": fitted.validation, "test": fitted.test, "parity": fitted.parity.largest}
         found.update({"rounds": [asdict(one) for one in rounds]} if rounds else {})
         found.update({"runs": [run.to_dict() for run in runs]} if runs else {})
+        found["registry"] = stored_fields(stored) if stored else None
         print_json({"bundle": str(fitted.bundle.folder), **found})
         return 0
     print(f"{fitted.bundle.folder}: {name} {version}")
+    if stored:
+        print(told(stored))
     if parts.left_out:
         print(f"{parts.left_out:,} training rows left out: they stand in the validation or test rows too")
     for one in rounds:
@@ -206,9 +214,11 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
 
 
 def _run_recipe(arguments: argparse.Namespace, version: str) -> int:
-    for flag in ("validation", "test", "base", "name", "text", "teacher", "unlabelled", *_SETTINGS):
+    for flag in ("validation", "test", "base", "name", "text", "teacher", "unlabelled", "registry", *_SETTINGS):
         if getattr(arguments, flag) is not None:
             raise InputError(f"--{flag.replace('_', '-')} is for labelled rows, and {arguments.sources[0]} is a recipe")
+    if arguments.no_register:
+        raise InputError(f"--no-register is for labelled rows, and {arguments.sources[0]} is a recipe")
     if arguments.search:
         raise InputError(f"--search is for labelled rows, and {arguments.sources[0]} is a recipe")
     if len(arguments.sources) > 1:

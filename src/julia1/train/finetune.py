@@ -193,6 +193,7 @@ class FineTuner:
         self.fingerprint = _fingerprint(model, items, validation, settings)
         self.total = max(1, math.ceil(per_epoch / settings.accumulate)) * settings.epochs
         self.step = self.epoch = self.position = 0
+        self.seconds, self._began = 0.0, time.monotonic()
         self.best: dict[str, Any] = {"score": -math.inf, "epoch": -1}
 
     def run(self, report: Report | None = None) -> dict[str, Any]:
@@ -271,6 +272,8 @@ class FineTuner:
         return total
 
     def _save(self) -> None:
+        now = time.monotonic()
+        self.seconds, self._began = self.seconds + now - self._began, now
         self._write(
             {
                 "model": self.model.state_dict(),
@@ -279,6 +282,7 @@ class FineTuner:
                 "epoch": self.epoch,
                 "position": self.position,
                 "best": self.best,
+                "seconds": self.seconds,
                 "fingerprint": self.fingerprint,
             },
             "training.pt",
@@ -306,7 +310,7 @@ class FineTuner:
             self.model.load_state_dict(saved["model"])
             self.optimizer.load_state_dict(saved["optimizer"])
             self.step, self.epoch, self.position = saved["step"], saved["epoch"], saved["position"]
-            self.best = saved["best"]
+            self.best, self.seconds = saved["best"], saved.get("seconds", 0.0)
 
     def _log(self, record: Mapping[str, Any]) -> None:
         with (self.folder / "log.jsonl").open("a", encoding="utf-8") as log:

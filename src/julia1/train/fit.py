@@ -96,6 +96,7 @@ def tune(
         test_items,
         best["score"],
         teacher.name if teacher else "",
+        tuner.seconds,
     )
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx
-import torch
 
 from julia1.bundle import Bundle, BundleWriter, EncodingSettings, Manifest
 from julia1.bundle.heads import FeatureSpec
@@ -26,12 +25,13 @@ from julia1.runtime.fixed import FixedScorer, Given
 from julia1.runtime.variants import missing_needs
 from julia1.text.tokenizer import TextTokenizer
 from julia1.train.data.rows import DataRow
+from julia1.train.environment import environment
 from julia1.train.finetune import outputs_of
 from julia1.train.head_calibration import calibrate_heads
 from julia1.train.items import Item, Outputs, collate
 from julia1.train.metrics import figures_of
 from julia1.train.pairing import fitted_scales
-from julia1.train.parts import Parts
+from julia1.train.parts import Parts, data_hashes
 from julia1.train.recipe import FineTuning
 from julia1.train.release import INT8_NEEDS, WEIGHT_FILE, measured_variant
 from julia1.train.start import Start
@@ -52,6 +52,7 @@ class Tuned:
         train, validation, test: the rows as the model takes them.
         teacher: name of the model that was learned from, '' for none.
         score: mean over the heads of the figure that each is chosen by, on the validation rows.
+        seconds: that training took, all its sittings together.
     """
 
     model: FixedModel
@@ -64,6 +65,7 @@ class Tuned:
     test: list[Item]
     score: float
     teacher: str = ""
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -96,11 +98,10 @@ def package(tuned: Tuned, parts: Parts, start: Start, target: Path, name: str, v
     exact = replace(settings, bf16=False)
     found = outputs_of(model, validation, tokenizer.pad, exact)
     final, calibration = calibrate_heads(fitted_scales(model), found, validation)
-    facts = _facts(settings, parts, start)
-    if tuned.teacher:
-        facts["teacher"] = tuned.teacher
+    facts = _facts(tuned, parts, start)
     figures = figures_of(final, found, validation, calibration)
     facts["figures"] = {"Validation rows": _table(figures)}
+    facts["metrics"] = {"validation": figures}
     with BundleWriter(target, replace=True) as writer:
         save_weights(model, writer.folder / WEIGHT_FILE, ranges)
         weights = writer.add(writer.folder / WEIGHT_FILE, WEIGHT_FILE)
@@ -138,6 +139,7 @@ def package(tuned: Tuned, parts: Parts, start: Start, target: Path, name: str, v
             outputs = served_outputs(FixedScorer(manifest, tokenizer, engine), parts.test)
             test = figures_of(final, outputs, tuned.test, calibration)
             facts["figures"][f"Test rows, measured once ({served.name})"] = _table(test)
+            facts["metrics"]["test"] = test
         bundle = writer.finish(replace(manifest, variants=tuple(variants), provenance=facts))
     return Fitted(bundle, figures, test, parity)
 
@@ -205,9 +207,12 @@ def _feeds(items: Sequence[Item], pad: int) -> list[dict[str, npt.NDArray[Any]]]
     return [{name: value.numpy() for name, value in collate([item], pad).items()} for item in items[::step]]
 
 
-def _facts(settings: FineTuning, parts: Parts, start: Start) -> dict[str, Any]:
+def _facts(tuned: Tuned, parts: Parts, start: Start) -> dict[str, Any]:
+    """What the card tells; ``run`` holds what differs between two runs that went alike."""
     return {
         "base_model": start.name,
+        **({"parent": start.parent} if start.parent else {}),
+        **({"teacher": tuned.teacher} if tuned.teacher else {}),
         "rows": {
             "train": len(parts.train),
             "validation": len(parts.validation),
@@ -215,9 +220,15 @@ def _facts(settings: FineTuning, parts: Parts, start: Start) -> dict[str, Any]:
             "left out": parts.left_out,
             **({"labelled by the model": parts.pseudo} if parts.pseudo else {}),
         },
-        "seed": settings.seed,
-        "hyper_parameters": asdict(settings),
-        "versions": {"python": platform.python_version(), "torch": torch.__version__, "onnx": onnx.__version__},
+        "data_sha256": data_hashes(parts),
+        "seed": tuned.settings.seed,
+        "hyper_parameters": asdict(tuned.settings),
+        "score": round(tuned.score, 4),
+        "run": {
+            "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "seconds": round(tuned.seconds, 1),
+            "environment": environment(),
+        },
     }
 
 
