@@ -45,7 +45,7 @@ def made(tmp_path: Path, version: str, **facts: Any) -> Path:
 def two(tmp_path: Path, registry: Registry) -> Registry:
     """Versions 1 and 2, of other parameters and data."""
     changes = {
-        "hyper_parameters": {"epochs": 5, "learning_rate": 1e-4},
+        "hyper_parameters": {"epochs": 5, "learning_rate": 1.00001e-4},
         "metrics": {"test": {"team": {"accuracy": 0.6}}},
     }
     registry.add(made(tmp_path, "1"))
@@ -82,7 +82,8 @@ def test_two_versions_are_compared(run: Run, two: Registry) -> None:
     assert ["train", "different"] in lines
     assert ["test", "the", "same"] in lines
     assert ["epochs", "3", "5"] in lines
-    assert not any(line[:1] == ["learning_rate"] for line in lines)
+    assert ["learning_rate", "0.0001", "0.000100001"] in lines, "never rounded"
+    assert not any(line[:1] == ["base_model"] for line in lines)
     assert ["team", "accuracy", "0.5", "0.6", "+0.1000"] in lines
     assert ["team", "accuracy", "0.75", "-"] in lines
     data = run("registry", "compare", "tickets@1", "tickets@2", "--json").data

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from julia1.cli.flags import Commands, add_json, bundle
-from julia1.cli.printing import columns, count, one_line, print_json, size
+from julia1.cli.printing import columns, count, one_line, print_json, size, to_json
 from julia1.errors import BundleError, Julia1Error
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def _description(place: Located, run: Run, aliases: tuple[str, ...]) -> list[str
     data = [[one_line(kind), _cell(run.rows.get(kind)), _cell(run.data_sha256.get(kind))] for kind in kinds]
     lines += ["", "data", *columns([["rows", "number", "SHA-256"], *data])] if data else []
     if run.hyper_parameters:
-        lines += ["", "hyper-parameters", *columns([[one_line(k), _cell(v)] for k, v in run.hyper_parameters.items()])]
+        lines += ["", "hyper-parameters", *columns([[one_line(k), _exact(v)] for k, v in run.hyper_parameters.items()])]
     for part, heads in run.metrics.items():
         figures = [[one_line(head), name, _cell(value)] for head, own in heads.items() for name, value in own.items()]
         lines += ["", one_line(part), *columns(figures)]
@@ -240,7 +240,7 @@ def _side_by_side(first: Located, second: Located, found: Comparison) -> list[st
     same = {True: "the same", False: "different", None: "not known of both"}
     lines = ["data", *columns([[one_line(part), same[known]] for part, known in found.data.items()] or [["not known"]])]
     for title, pairs in (("parameters", found.parameters), ("environment", found.environment)):
-        rows = [[one_line(key), _cell(pair.first), _cell(pair.second)] for key, pair in pairs.items()]
+        rows = [[one_line(key), _exact(pair.first), _exact(pair.second)] for key, pair in pairs.items()]
         lines += ["", title, *(columns([heads, *rows]) if rows else ["  no difference"])]
     for part, of_part in found.metrics.items():
         rows = [
@@ -261,6 +261,11 @@ def _difference(pair: Difference) -> str:
 def _moment(text: str) -> str:
     """A moment to the minute."""
     return one_line(text)[:16].replace("T", " ")
+
+
+def _exact(value: Any) -> str:
+    """A setting, never rounded: two that differ must look different."""
+    return "-" if value is None else one_line(value if isinstance(value, str) else to_json(value))
 
 
 def _cell(value: Any) -> str:
