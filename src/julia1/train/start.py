@@ -47,7 +47,7 @@ class Start:
 
 
 def find_start(place: str | Path) -> Start:
-    """A bundle (folder, zip or NAME@VERSION of the registry), a Hugging Face model folder, or ``owner/model`` on the hub.
+    """A bundle (folder, zip, NAME@VERSION), a Hugging Face model folder, or ``owner/model``, looked for in this order.
 
     A place that exists is never looked for on the hub. The hub is reached as Hugging Face's library does: HF_HOME,
     HF_HUB_OFFLINE, HF_TOKEN and HF_ENDPOINT are followed, and what is in the cache is not fetched again.
