@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,16 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.load_profile("julia1")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A registry of the tests' own: none may write to the user's."""
+    folder = tmp_path_factory.mktemp("registry")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JULIA1_REGISTRY", str(folder))
+        yield folder
+
 
 LIMITS = Limits(state_tokens=48, question_tokens=24, option_tokens=48, pass_tokens=120)
 VOCABULARY = 448

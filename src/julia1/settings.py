@@ -1,14 +1,17 @@
 """Environment variables, all read here and nowhere else.
 
-    ============== ======================================================= =======================================
-    Variable       What it sets                                            When it is not set
-    ============== ======================================================= =======================================
-    JULIA1_CACHE   folder for what can be made again: unpacked bundles     ``$XDG_CACHE_HOME/julia1``, or
-                                                                           ``~/.cache/julia1``
-    JULIA1_MODEL   bundle to load when none is named                       the one that ships with julia1
-    JULIA1_VARIANT variant to run                                          the one that suits the CPU
-    JULIA1_THREADS threads of the engine                                   the physical cores it may use
-    ============== ======================================================= =======================================
+    =============== ======================================================= ======================================
+    Variable        What it sets                                            When it is not set
+    =============== ======================================================= ======================================
+    JULIA1_CACHE    folder for what can be made again: unpacked bundles     ``$XDG_CACHE_HOME/julia1``, or
+                                                                            ``~/.cache/julia1``
+    JULIA1_REGISTRY folder of the version registry                          ``$XDG_DATA_HOME/julia1/registry``, or
+                                                                            ``~/.local/share/julia1/registry``
+    JULIA1_MODEL    bundle to load when none is named: folder, zip or       the one that ships with julia1
+                    NAME@VERSION of the registry
+    JULIA1_VARIANT  variant to run                                          the one that suits the CPU
+    JULIA1_THREADS  threads of the engine                                   the physical cores it may use
+    =============== ======================================================= ======================================
 
 A variable that is empty counts as not set. Variables are read at each call, so a change takes effect at once.
 """
@@ -27,16 +30,16 @@ def cache_folder() -> Path:
     Raises:
         InputError: no variable names it and the user has no home folder.
     """
-    own = os.environ.get("JULIA1_CACHE", "")
-    shared = os.environ.get("XDG_CACHE_HOME", "")
-    try:
-        if own:
-            return Path(own).expanduser().absolute()
-        if shared and Path(shared).is_absolute():  # the XDG standard says to ignore a relative one
-            return Path(shared) / "julia1"
-        return Path.home() / ".cache" / "julia1"
-    except RuntimeError:
-        raise InputError("there is no home folder to keep a cache in: set JULIA1_CACHE to a writable folder") from None
+    return _folder("JULIA1_CACHE", "XDG_CACHE_HOME", ".cache", "julia1", "a cache")
+
+
+def registry_folder() -> Path:
+    """The folder of the version registry, absolute; it need not exist yet.
+
+    Raises:
+        InputError: no variable names it and the user has no home folder.
+    """
+    return _folder("JULIA1_REGISTRY", "XDG_DATA_HOME", ".local/share", "julia1/registry", "a registry")
 
 
 def bundled_models() -> Path:
@@ -72,3 +75,16 @@ def threads() -> int | None:
     if not (own.isascii() and own.isdigit()) or int(own) < 1:
         raise InputError(f"JULIA1_THREADS is {own!r}: give a whole number of at least 1, or leave it out")
     return int(own)
+
+
+def _folder(own: str, shared: str, at_home: str, name: str, purpose: str) -> Path:
+    """The folder that the variable ``own`` names, else ``name`` below that of ``shared``, else below the user's."""
+    chosen, common = os.environ.get(own, ""), os.environ.get(shared, "")
+    try:
+        if chosen:
+            return Path(chosen).expanduser().absolute()
+        if common and Path(common).is_absolute():  # the XDG standard says to ignore a relative one
+            return Path(common) / name
+        return Path.home() / at_home / name
+    except RuntimeError:
+        raise InputError(f"there is no home folder to keep {purpose} in: set {own} to a writable folder") from None

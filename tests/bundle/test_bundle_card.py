@@ -71,3 +71,33 @@ def test_odd_provenance_does_not_break_the_card(folder: Path) -> None:
     )
     assert header(text)["language"] == ["en"]
     assert "- one two" in text
+
+
+def test_a_run_is_told_with_its_data_settings_and_machine(folder: Path) -> None:
+    text = card(
+        folder,
+        base_model="some/encoder",
+        parent="tickets@1",
+        seed=20261130,
+        rows={"train": 12000, "left out": 3},
+        data_sha256={"train": "a" * 64, "all": "b" * 64},
+        hyper_parameters={"learning_rate": 1.2345678e-5, "bf16": True, "pairing": "auto"},
+        run={"finished": "2026-11-30", "seconds": 61.5, "environment": {"cpu": "Abacus", "packages": {"torch": "2.9"}}},
+    )
+    for line in [
+        "## Training",
+        "| base model | some/encoder |",
+        "| parent | tickets@1 |",
+        "| seed | 20261130 |",
+        f"| train | 12,000 | {'a' * 64} |",
+        "| left out | 3 |  |",
+        f"| all |  | {'b' * 64} |",
+        "| learning_rate | 1.2345678e-05 |",
+        "| bf16 | true |",
+        "| pairing | auto |",
+        "| seconds of training | 61.5 |",
+        "| cpu | Abacus |",
+        "| packages | torch 2.9 |",
+    ]:
+        assert line in text, line
+    assert "## Training" not in card(folder, hyper_parameters=3, run=[], rows="x", data_sha256=None)

@@ -9,6 +9,8 @@ All of it comes from the manifest. Of ``provenance`` the card shows these keys, 
     datasets      a list of names, or of objects with ``name`` and, say, ``license`` and ``use``
     figures       title to a list of rows (objects), or to an object of figure and value
     limits        a list of texts: what the model cannot do
+
+and what ``julia1.bundle.runs`` lists, in the section on training.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from julia1.bundle.encoding import EncodingSettings
 from julia1.bundle.manifest import Manifest, Variant
 
 _TASKS = {"open": "zero-shot-classification"}
+_START = {"base_model": "base model", "parent": "parent", "teacher": "teacher", "seed": "seed"}
 _KINDS = {
     "open": "It answers any question whose options are given with it: one of several options, yes or no, a score.",
     "fixed": "It answers the questions that it was trained to answer, all in one pass.",
@@ -45,10 +48,17 @@ def render_card(manifest: Manifest) -> str:
         _calibration(manifest),
         "## Data and licences",
         _data(provenance),
+        "## Training" if _training(provenance) else "",
+        _training(provenance),
         "## Limits",
         _limits(manifest),
     ]
     return _header(manifest) + "\n\n".join(section for section in sections if section) + "\n"
+
+
+def version_sentence(version: str) -> str:
+    """The one sentence of a card that names the model's version."""
+    return f"A decision model for CPUs, version {version}."
 
 
 def _header(manifest: Manifest) -> str:
@@ -69,7 +79,7 @@ def _header(manifest: Manifest) -> str:
 def _what(manifest: Manifest) -> str:
     description = manifest.provenance.get("description")
     lead = f"{description}\n\n" if description else ""
-    return f"{lead}A decision model for CPUs, version {manifest.version}. {_KINDS.get(manifest.kind, '')}".rstrip()
+    return f"{lead}{version_sentence(manifest.version)} {_KINDS.get(manifest.kind, '')}".rstrip()
 
 
 def _use(manifest: Manifest) -> str:
@@ -147,6 +157,28 @@ def _data(provenance: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+def _training(provenance: Mapping[str, Any]) -> str:
+    """What training started from, its rows, hyper-parameters, and where and how long it ran."""
+    start = [[label, _exact(provenance[key])] for key, label in _START.items() if provenance.get(key) is not None]
+    parts = [_table(["start", ""], start)] if start else []
+    rows, hashes = (_object(provenance.get(key)) for key in ("rows", "data_sha256"))
+    if rows or hashes:
+        kinds = dict.fromkeys((*rows, *hashes))
+        parts.append(_table(["rows", "number", "SHA-256"], [[k, rows.get(k, ""), hashes.get(k, "")] for k in kinds]))
+    chosen = _object(provenance.get("hyper_parameters"))
+    if chosen:
+        parts.append(_table(["hyper-parameter", "value"], [[name, _exact(value)] for name, value in chosen.items()]))
+    run = _object(provenance.get("run"))
+    if run:
+        where = _object(run.get("environment"))
+        packages = _object(where.get("packages"))
+        facts = [["finished", run.get("finished", "")], ["seconds of training", run.get("seconds", "")]]
+        facts += [[key, value] for key, value in where.items() if key != "packages"]
+        facts.append(["packages", ", ".join(f"{name} {version}" for name, version in packages.items())])
+        parts.append(_table(["run", ""], facts))
+    return "\n\n".join(parts)
+
+
 def _limits(manifest: Manifest) -> str:
     limits = [
         f"A state is read up to {manifest.encoding.state_tokens:,} tokens; what is cut is reported with the answer.",
@@ -178,6 +210,15 @@ def _line(value: Any) -> str:
         return f"{value:,}"
     plain = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return " ".join(plain.split())
+
+
+def _exact(value: Any) -> str:
+    """A setting, never rounded: it would be another one."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _dataset(item: Any) -> Mapping[str, Any]:

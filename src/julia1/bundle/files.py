@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 import stat
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -140,6 +143,36 @@ def sync(place: Path) -> None:
 def partial_name(name: str) -> str:
     """A new hidden name for something that will be renamed to ``name`` when it is whole."""
     return f".{name}.{os.urandom(4).hex()}.partial"
+
+
+def write_whole(place: Path, content: str) -> None:
+    """Write a UTF-8 text file so that whoever reads sees the old one or the new one, never half of it."""
+    partial = place.with_name(partial_name(place.name))
+    try:
+        partial.write_bytes(content.encode("utf-8"))  # bytes: no other line ends on Windows
+        sync(partial)
+        partial.replace(place)
+        sync(place.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Wait until no other process or thread holds the folder, then hold it. A process that ends lets go of it."""
+    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(handle, msvcrt.LK_LOCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def reason(error: OSError) -> str:

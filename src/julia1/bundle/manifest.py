@@ -21,9 +21,10 @@ CARD_FILE = "card.md"
 KINDS = tuple(ENCODINGS)
 LEAST_TEMPERATURE = 0.05
 QUESTION_TYPES = ("choice", "yesno", "score")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""What a model and a variant may be called."""
 
 _MOST_BYTES = 16 << 20
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TOP = Place(MANIFEST_FILE)
 
@@ -353,7 +354,7 @@ def _entries(data: object, place: Place) -> tuple[FileEntry, ...]:
 
 
 def _name(data: object, place: Place) -> str:
-    if not isinstance(data, str) or not _NAME.fullmatch(data):
+    if not isinstance(data, str) or not NAME.fullmatch(data):
         raise place.wrong("a name of up to 100 letters, digits, '.', '_' and '-'", data)
     return data
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from julia1.bundle.files import check_contents, inside, present
 from julia1.bundle.manifest import FileEntry, Manifest, Variant, read_manifest
+from julia1.bundle.places import find_bundle
 from julia1.bundle.zip import unzip_bundle
 from julia1.errors import BundleError
 
@@ -49,11 +50,13 @@ class Bundle:
         when one is chosen, by ``check_variant``.
 
         Args:
-            path: a bundle's folder, or one zip of it, which is unpacked into the cache once.
+            path: a bundle's folder, or one zip of it, which is unpacked into the cache once; or, where no such path
+                exists, NAME@VERSION or NAME@ALIAS of the registry.
             verify: whether to hash the tokenizer.
 
         Raises:
             BundleError: it is missing, damaged, unsafe or of a newer format.
+            InputError: the registry has nothing of that name, version or alias.
         """
         bundle = cls._found(Path(path))
         for entry in bundle.manifest.all_files():
@@ -127,6 +130,7 @@ class Bundle:
     @classmethod
     def _found(cls, path: Path) -> Bundle:
         """The bundle at ``path``, no file of it checked yet."""
+        path = find_bundle(path)
         try:
             source = path.resolve()
             is_folder, is_file = source.is_dir(), source.is_file()

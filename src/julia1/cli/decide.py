@@ -44,7 +44,10 @@ def add_to(commands: Commands) -> None:
     add_question_flags(parser)
     model = parser.add_argument_group("model")
     model.add_argument(
-        "--model", type=bundle, metavar="BUNDLE", help="folder or zip (or JULIA1_MODEL); the bundled one without it"
+        "--model",
+        type=bundle,
+        metavar="BUNDLE",
+        help="folder, zip or NAME@VERSION of the registry (or JULIA1_MODEL); the bundled one without it",
     )
     model.add_argument(
         "--variant", metavar="NAME", help="variant to run (or JULIA1_VARIANT); chosen by the CPU without it"

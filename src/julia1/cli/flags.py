@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from julia1.errors import InputError
+
 Commands = Any
 """What ``add_subparsers`` returns; argparse keeps the class to itself."""
 
@@ -34,8 +36,15 @@ def fraction(text: str) -> float:
 
 
 def bundle(text: str) -> Path:
-    """The path of a bundle, which must be there."""
-    path = Path(text)
+    """The path of a bundle, which must be there; NAME@VERSION is looked up in the registry."""
+    from julia1.bundle.places import find_bundle
+
+    try:
+        path = find_bundle(text)
+    except InputError as error:  # argparse would drop its message
+        raise argparse.ArgumentTypeError(str(error)) from None
     if not path.exists():
-        raise argparse.ArgumentTypeError(f"there is no bundle at {text!r}: give the folder or zip of one")
+        raise argparse.ArgumentTypeError(
+            f"there is no bundle at {text!r}: give the folder or zip of one, or NAME@VERSION of the registry"
+        )
     return path

@@ -29,7 +29,11 @@ def add_to(commands: Commands) -> None:
     )
     show.set_defaults(run=run_show, parser=show)
     show.add_argument(
-        "bundle", nargs="?", type=bundle, metavar="BUNDLE", help="folder or zip; the default model without it"
+        "bundle",
+        nargs="?",
+        type=bundle,
+        metavar="BUNDLE",
+        help="folder, zip or NAME@VERSION; the default model without it",
     )
     add_json(show)
     every = nested.add_parser(

@@ -97,7 +97,7 @@ def _print_config(data: dict[str, Any], as_json: bool) -> int:
 def _run_recipe(arguments: argparse.Namespace) -> int:
     (path,) = arguments.sources
     for flag in FLAGS:
-        if getattr(arguments, flag) not in (None, []):
+        if getattr(arguments, flag) not in (None, [], False):
             raise InputError(f"--{flag.replace('_', '-')} is for labelled rows, and {path} is a recipe")
     from julia1.train.recipe import load_recipe
 

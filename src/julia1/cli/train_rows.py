@@ -15,9 +15,11 @@ from julia1.cli.evaluation_text import evaluation_lines, warn_of_guarantees
 from julia1.cli.flags import fraction, positive
 from julia1.cli.printing import columns, print_json
 from julia1.cli.progress import TrainingProgress
+from julia1.cli.registry import add_registry, for_training, keep, stored_fields, told
 from julia1.errors import InputError
 
 if TYPE_CHECKING:
+    from julia1.bundle.registry import Stored
     from julia1.train.config import RowTraining
     from julia1.train.package import Fitted
     from julia1.train.parts import Parts
@@ -30,7 +32,16 @@ SETTINGS = ("epochs", "max_tokens", "windows", "seed", "max_error")
 _PATHS = ("validation", "test", "unlabelled")
 _PSEUDO = ("threshold", "quota", "rounds")
 _SAME_NAME = ("base", "name", "text", "answers", "features", "teacher", "trials")
-FLAGS = (*SETTINGS, *_PATHS, *(f"pseudo_{name}" for name in _PSEUDO), *_SAME_NAME, "set", "search")
+FLAGS = (
+    *SETTINGS,
+    *_PATHS,
+    *(f"pseudo_{name}" for name in _PSEUDO),
+    *_SAME_NAME,
+    "set",
+    "search",
+    "registry",
+    "no_register",
+)
 """Flags that are for labelled rows alone."""
 
 
@@ -90,6 +101,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     rows.add_argument(
         "--trials", type=positive, metavar="N", help="combinations that an optimiser tries (20 where there is a range)"
     )
+    add_registry(rows)
+    rows.add_argument("--no-register", action="store_true", help="do not keep the bundle in the registry")
 
 
 def configuration(arguments: argparse.Namespace, data: Mapping[str, Any] | None) -> RowTraining:
@@ -177,6 +190,7 @@ def run_rows(arguments: argparse.Namespace, config: RowTraining, version: str) -
         teacher = find_teacher(config.teacher) if config.teacher else None
         parts = make_parts(data, others[0], others[1], config.settings.seed)
         name = config.name or arguments.output.resolve().name
+        registry = for_training(arguments, name, version)
         common: dict[str, Any] = {"name": name, "version": version, "teacher": teacher}
         where = (start, arguments.output, config.settings)
         with TrainingProgress() as progress:
@@ -192,18 +206,22 @@ def run_rows(arguments: argparse.Namespace, config: RowTraining, version: str) -
                 fitted = fit(parts, *where, report=progress, **common)
     # the bundle is there, but does not do what was asked of it
     code = 3 if warn_of_guarantees(fitted) else 0
+    stored = keep(registry, fitted.bundle.folder) if registry else None
     if arguments.json:
-        _print_json(fitted, rounds, runs)
+        _print_json(fitted, rounds, runs, stored)
     else:
         print(f"{fitted.bundle.folder}: {name} {version}")
+        if stored:
+            print(told(stored))
         _print(fitted, parts, rounds, runs)
     return code
 
 
-def _print_json(fitted: Fitted, rounds: Sequence[Round], runs: Sequence[Run]) -> None:
+def _print_json(fitted: Fitted, rounds: Sequence[Round], runs: Sequence[Run], stored: Stored | None) -> None:
     found: dict[str, Any] = {"validation": fitted.validation, "test": fitted.test, "parity": fitted.parity.largest}
     found.update({"rounds": [asdict(one) for one in rounds]} if rounds else {})
     found.update({"runs": [run.to_dict() for run in runs]} if runs else {})
+    found["registry"] = stored_fields(stored) if stored else None
     found["guarantees"] = [one.to_dict() for one in fitted.guarantees]
     found["rows"] = fitted.bundle.manifest.provenance["rows"]
     print_json({"bundle": str(fitted.bundle.folder), "report": str(fitted.report), **found})

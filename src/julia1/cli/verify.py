@@ -19,16 +19,20 @@ def add_to(commands: Commands) -> None:
     )
     parser.set_defaults(run=run, parser=parser)
     parser.add_argument(
-        "bundle", nargs="?", type=bundle, metavar="BUNDLE", help="folder or zip; the default model without it"
+        "bundle",
+        nargs="?",
+        type=bundle,
+        metavar="BUNDLE",
+        help="folder, zip or NAME@VERSION; the default model without it",
     )
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print one line a file; raises ``VerificationError`` when one is wrong."""
-    from julia1.bundle import verify_bundle
+    from julia1.bundle import find_bundle, verify_bundle
 
-    path = arguments.bundle or settings.model_path()
+    path = arguments.bundle or find_bundle(settings.model_path())
     if not path.exists():
         raise InputError(f"there is no bundle at {path}: give the folder or zip of one")
     try:

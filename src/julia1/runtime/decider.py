@@ -57,7 +57,8 @@ def load(
     """Load a bundle and return a warmed decider.
 
     Args:
-        bundle: folder or zip; the model that ships with julia1 when ``None`` (and JULIA1_MODEL is not set).
+        bundle: folder or zip, or NAME@VERSION or NAME@ALIAS of the registry; the model that ships with julia1 when
+            ``None`` (and JULIA1_MODEL is not set).
         variant: name of the variant to run; chosen by the CPU when ``None``.
         threads: threads of the engine; the physical cores that this process may use when ``None``.
         option_memory: tokens of option text whose reading is kept for later calls, so that a question asked again costs
@@ -66,7 +67,7 @@ def load(
 
     Raises:
         BundleError: the bundle is missing, damaged or of another format.
-        InputError: there is no variant of that name, or a number makes no sense.
+        InputError: there is no such variant, or no such version in the registry, or a number makes no sense.
         EngineError: nothing in it runs on this machine.
     """
     opened = Bundle.open(bundle if bundle is not None else settings.model_path())

@@ -112,6 +112,7 @@ class FineTuner:
         # with few rows an epoch is a few steps: figures after each would be noise, and cost more than the training
         self._every = max(1, math.ceil(settings.evaluate_every / steps))
         self.step = self.epoch = self.position = 0
+        self.seconds, self._began = 0.0, time.monotonic()
         self.best: dict[str, Any] = {"score": -math.inf, "epoch": -1}
         self._report: Report | None = None
         self._unlogged: list[tuple[float, int]] = []
@@ -231,6 +232,8 @@ class FineTuner:
         return total
 
     def _save(self) -> None:
+        now = time.monotonic()
+        self.seconds, self._began = self.seconds + now - self._began, now
         self._write(
             {
                 "model": self.model.state_dict(),
@@ -239,6 +242,7 @@ class FineTuner:
                 "epoch": self.epoch,
                 "position": self.position,
                 "best": self.best,
+                "seconds": self.seconds,
                 "fingerprint": self.fingerprint,
             },
             "training.pt",
@@ -266,7 +270,7 @@ class FineTuner:
             self.model.load_state_dict(saved["model"])
             self.optimizer.load_state_dict(saved["optimizer"])
             self.step, self.epoch, self.position = saved["step"], saved["epoch"], saved["position"]
-            self.best = saved["best"]
+            self.best, self.seconds = saved["best"], saved.get("seconds", 0.0)
 
     def _log(self, record: Mapping[str, Any]) -> None:
         try:

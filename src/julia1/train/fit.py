@@ -119,6 +119,7 @@ def tune(
         teacher.name if teacher else "",
         prepared.held,
         folder,
+        tuner.seconds,
     )
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx
-import torch
 from safetensors import SafetensorError
 
 from julia1.bundle import Bundle, BundleWriter, EncodingSettings, Manifest
@@ -28,13 +27,14 @@ from julia1.runtime.fixed import FixedScorer, Given
 from julia1.runtime.variants import missing_needs
 from julia1.text.tokenizer import TextTokenizer
 from julia1.train.data.rows import DataRow
+from julia1.train.environment import environment
 from julia1.train.evaluation import HeadEvaluation, evaluate
 from julia1.train.finetune import outputs_of
 from julia1.train.guarantee import Guarantee, guard_heads, halves, measured_on
 from julia1.train.head_calibration import calibrate_heads
 from julia1.train.items import Item, Outputs, collate
 from julia1.train.pairing import fitted_scales
-from julia1.train.parts import Parts
+from julia1.train.parts import Parts, data_hashes
 from julia1.train.recipe import FineTuning
 from julia1.train.release import INT8_NEEDS, WEIGHT_FILE, measured_variant
 from julia1.train.run_report import REPORT, metrics_of, write_report
@@ -58,6 +58,7 @@ class Tuned:
         held: validation rows that were kept for the guarantee.
         folder: of the run, with its log and curves.
         score: mean over the heads of the figure that each is chosen by, on the validation rows.
+        seconds: that training took, all its sittings together.
     """
 
     model: FixedModel
@@ -72,6 +73,7 @@ class Tuned:
     teacher: str = ""
     held: list[Item] = field(default_factory=list)
     folder: Path | None = None
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -112,16 +114,12 @@ def package(tuned: Tuned, parts: Parts, start: Start, target: Path, name: str, v
     exact = replace(settings, bf16=False)
     found = outputs_of(model, validation, tokenizer.pad, exact)
     final, calibration = calibrate_heads(fitted_scales(model), found, validation)
-    facts = _facts(settings, parts, start, len(tuned.held))
-    facts["rows"]["cut"] = sum(item.cut for part in (items, validation, tuned.held, tuned.test) for item in part)
-    if tuned.teacher:
-        facts["teacher"] = tuned.teacher
-    if model.languages:
-        facts["languages_with_heads"] = list(model.languages)
+    facts = _facts(tuned, parts, start)
     kept, held = halves(parts.validation, settings)
     evaluation = {"validation": evaluate(final, found, validation, calibration, [row.language for row in kept])}
     figures = {head: one.figures for head, one in evaluation["validation"].items()}
     facts["figures"] = {"Validation rows": _table(figures)}
+    facts["metrics"] = {"validation": figures}
     with _written(target), BundleWriter(target, replace=True) as writer:
         save_weights(model, writer.folder / WEIGHT_FILE, ranges)
         weights = writer.add(writer.folder / WEIGHT_FILE, WEIGHT_FILE)
@@ -167,6 +165,7 @@ def package(tuned: Tuned, parts: Parts, start: Start, target: Path, name: str, v
             guarantees = measured_on(guarantees, final, outputs, tuned.test, calibration)
             test = {head: one.figures for head, one in evaluation["test"].items()}
             facts["figures"][f"Test rows, measured once ({served.name})"] = _table(test)
+            facts["metrics"]["test"] = test
         if guarantees:
             facts["figures"]["Guaranteed error"] = [one.to_dict() for one in guarantees]
         bundle = writer.finish(replace(manifest, variants=tuple(variants), provenance=facts, heads=tuple(final)))
@@ -247,20 +246,32 @@ def _feeds(items: Sequence[Item], pad: int) -> list[dict[str, npt.NDArray[Any]]]
     return [{name: value.numpy() for name, value in collate([item], pad).items()} for item in items[::step]]
 
 
-def _facts(settings: FineTuning, parts: Parts, start: Start, held: int) -> dict[str, Any]:
+def _facts(tuned: Tuned, parts: Parts, start: Start) -> dict[str, Any]:
+    """What the card tells; ``run`` holds what differs between two runs that went alike."""
+    cut = sum(item.cut for part in (tuned.train, tuned.validation, tuned.held, tuned.test) for item in part)
     return {
         "base_model": start.name,
+        **({"parent": start.parent} if start.parent else {}),
+        **({"teacher": tuned.teacher} if tuned.teacher else {}),
         "rows": {
             "train": len(parts.train),
-            "validation": len(parts.validation) - held,
-            **({"for the guarantee": held} if held else {}),
+            "validation": len(parts.validation) - len(tuned.held),
+            **({"for the guarantee": len(tuned.held)} if tuned.held else {}),
             "test": len(parts.test),
             "left out": parts.left_out,
+            "cut": cut,
             **({"labelled by the model": parts.pseudo} if parts.pseudo else {}),
         },
-        "seed": settings.seed,
-        "hyper_parameters": asdict(settings),
-        "versions": {"python": platform.python_version(), "torch": torch.__version__, "onnx": onnx.__version__},
+        **({"languages_with_heads": list(tuned.model.languages)} if tuned.model.languages else {}),
+        "data_sha256": data_hashes(parts),
+        "seed": tuned.settings.seed,
+        "hyper_parameters": asdict(tuned.settings),
+        "score": round(tuned.score, 4),
+        "run": {
+            "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "seconds": round(tuned.seconds, 1),
+            "environment": environment(),
+        },
     }
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
 from julia1.errors import InputError
 from julia1.train.data.checks import leaks, require_trainable, unknown_labels
-from julia1.train.data.rows import DataRow, DataSet
+from julia1.train.data.rows import DataRow, DataSet, kind_of
 from julia1.train.data.splitting import Split, split_rows
 
 
@@ -60,3 +63,27 @@ def make_parts(data: DataSet, validation: DataSet | None, test: DataSet | None, 
         given["test"] if test else [rows[i] for i in cut.test],
         len(data.rows) - len(rows) + len(cut.left_out),
     )
+
+
+def data_hashes(parts: Parts) -> dict[str, str]:
+    """SHA-256 of what is learned and measured from, by part, and of ``all`` three.
+
+    Texts, answers and features of the rows count, in any order; where a row stands, its group and its language do not.
+    """
+    found = {"train": _hash(parts.train), "validation": _hash(parts.validation), "test": _hash(parts.test)}
+    return {**found, "all": hashlib.sha256("".join(found.values()).encode()).hexdigest()}
+
+
+def _hash(rows: Sequence[DataRow]) -> str:
+    digest = hashlib.sha256()
+    for own in sorted(hashlib.sha256(_canonical(row).encode()).digest() for row in rows):
+        digest.update(own)
+    return digest.hexdigest()
+
+
+def _canonical(row: DataRow) -> str:
+    answers = {
+        name: [kind_of(answer), sorted(answer) if isinstance(answer, tuple) else answer]
+        for name, answer in row.answers.items()
+    }
+    return json.dumps([row.text, row.second, row.candidates, answers, row.features], sort_keys=True, default=asdict)

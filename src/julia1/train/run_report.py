@@ -42,7 +42,8 @@ def metrics_of(fitted: Fitted, parts: Parts, tuned: Tuned) -> dict[str, Any]:
         "languages": dict(languages.most_common()),
         "heads": [head.to_dict() for head in manifest.heads],
         "hyper_parameters": facts["hyper_parameters"],
-        "versions": facts["versions"],
+        "data_sha256": facts["data_sha256"],
+        "run": facts["run"],
         "epochs": read_log(tuned.folder)[1] if tuned.folder else [],
         "score": tuned.score,
         "parity": asdict(fitted.parity),
@@ -174,13 +175,14 @@ def _made(metrics: Mapping[str, Any]) -> str:
     parity = metrics["parity"]
     variants = [[one["name"], one["precision"], one["bytes"]] for one in metrics["variants"]]
     settings = [[key, str(value)] for key, value in metrics["hyper_parameters"].items()]
-    versions = [[key, str(value)] for key, value in metrics["versions"].items()]
+    environment = {**metrics["run"]["environment"], **metrics["run"]["environment"]["packages"]}
+    versions = [[key, str(value)] for key, value in environment.items() if key != "packages"]
     return (
         "<h2>Export</h2>"
         f"<p>The fp32 graph departs from PyTorch by {parity['largest']:.1e} at most, {parity['mean']:.1e} in the mean, "
         f"over {parity['options']:,} outputs.</p>"
         + html_table(["variant", "precision", "bytes"], variants)
-        + "<h2>Settings</h2><details><summary>Hyper-parameters and versions</summary>"
+        + "<h2>Settings</h2><details><summary>Hyper-parameters and environment</summary>"
         + html_table(["setting", "value"], settings + versions)
         + "</details>"
     )

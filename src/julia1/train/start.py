@@ -31,12 +31,14 @@ class Start:
         tokenizer_file: its ``tokenizer.json``.
         config: its Hugging Face config, as ``load`` makes it, defaults included.
         load: makes the encoder, in fp32.
+        parent: the bundle that it is of, as NAME@VERSION; '' for another start.
     """
 
     name: str
     tokenizer_file: Path
     config: dict[str, Any]
     load: Callable[[], nn.Module]
+    parent: str = ""
 
     @cached_property
     def tokenizer(self) -> TextTokenizer:
@@ -45,7 +47,7 @@ class Start:
 
 
 def find_start(place: str | Path) -> Start:
-    """A bundle (folder or zip), a Hugging Face model folder, or ``owner/model`` on the hub, looked for in this order.
+    """A bundle (folder, zip, NAME@VERSION), a Hugging Face model folder, or ``owner/model``, looked for in this order.
 
     A place that exists is never looked for on the hub. The hub is reached as Hugging Face's library does: HF_HOME,
     HF_HUB_OFFLINE, HF_TOKEN and HF_ENDPOINT are followed, and what is in the cache is not fetched again.
@@ -74,9 +76,10 @@ def start_from_bundle(bundle: Bundle) -> Start:
     def load() -> nn.Module:
         return load_weights(weights).encoder if bundle.manifest.kind == "open" else load_fixed(weights).encoder
 
-    name = f"{bundle.manifest.name} {bundle.manifest.version}"
+    name, version = bundle.manifest.name, bundle.manifest.version
     config = complete_config(read_weights(weights).encoder_config)
-    return Start(name, bundle.path(bundle.manifest.tokenizer), config, load)
+    tokenizer = bundle.path(bundle.manifest.tokenizer)
+    return Start(f"{name} {version}", tokenizer, config, load, f"{name}@{version}")
 
 
 def start_from_folder(folder: Path, name: str) -> Start:

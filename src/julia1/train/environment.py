@@ -1,0 +1,34 @@
+"""Where a model is trained: versions, system and CPU, for its card."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from julia1 import __version__
+from julia1.runtime.cpu import probe
+
+PACKAGES = ("numpy", "onnx", "onnxruntime", "tokenizers", "torch", "transformers")
+
+
+def environment() -> dict[str, Any]:
+    """``python``, ``packages`` (name to version), ``system``, ``cpu`` and ``cores`` that this process may use."""
+    return {
+        "python": platform.python_version(),
+        "packages": {"julia1": __version__, **{name: metadata.version(name) for name in PACKAGES}},
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": _cpu_name(),
+        "cores": probe().cores,
+    }
+
+
+def _cpu_name() -> str:
+    """As Linux calls it; the architecture where it does not say."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

@@ -1,0 +1,513 @@
+"""The version registry: adding, aliases, deleting, comparing, and what a broken or hostile one does."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundle_samples import small_manifest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from julia1.bundle import Bundle, BundleWriter, Registry, find_bundle, verify_bundle, zip_bundle
+from julia1.bundle.places import read_aliases, require_name, resolve, version_key
+from julia1.bundle.runs import compare, content_hash, read_run
+from julia1.errors import BundleError, InputError, VerificationError
+from julia1.settings import registry_folder
+
+FACTS: dict[str, Any] = {
+    "base_model": "tiny 1",
+    "parent": "tiny@1",
+    "rows": {"train": 8, "test": 1},
+    "data_sha256": {"train": "a" * 64, "test": "b" * 64, "all": "c" * 64},
+    "seed": 1,
+    "hyper_parameters": {"epochs": 3, "learning_rate": 1.2345678e-5, "seed": 1},
+    "score": 0.75,
+    "metrics": {"validation": {"team": {"accuracy": 0.75}}, "test": {"team": {"accuracy": 0.5}}},
+    "run": {
+        "finished": "2026-11-30T10:00:00+00:00",
+        "seconds": 12.5,
+        "environment": {"python": "3.12", "packages": {"torch": "2.9"}, "cpu": "Abacus"},
+    },
+}
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
+    monkeypatch.setenv("JULIA1_REGISTRY", str(tmp_path / "registry"))
+    return Registry()
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Writes a bundle; ``facts`` change its provenance."""
+
+    def make(folder: str = "run", version: str = "1", name: str = "tickets", **facts: Any) -> Path:
+        with BundleWriter(tmp_path / folder, replace=True) as writer:
+            manifest = small_manifest(writer, version)
+            return writer.finish(replace(manifest, name=name, provenance={**FACTS, **facts})).folder
+
+    return make
+
+
+def names_below(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+
+
+def test_a_version_is_a_whole_bundle_with_its_run(registry: Registry, make: Make) -> None:
+    made = make()
+    stored = registry.add(made)
+    assert (stored.new, stored.wanted, str(stored.place)) == (True, "1", "tickets@1")
+    assert stored.place.folder == registry.folder / "tickets" / "1"
+    assert {check.status for check in verify_bundle(stored.place.folder)} == {"ok"}
+    assert names_below(stored.place.folder) == {*names_below(made), "run.json"}
+    run = registry.run(stored.place)
+    told = json.loads((stored.place.folder / "run.json").read_text())
+    assert told == json.loads(json.dumps(run.to_dict()))
+    assert {key: told[key] for key in FACTS} == FACTS
+    assert Bundle.open(stored.place.folder).manifest == Bundle.open(made).manifest
+
+
+def test_files_are_linked_and_outlive_the_run(registry: Registry, make: Make) -> None:
+    made = make()
+    stored = registry.add(made).place.folder
+    assert (stored / "weights.bin").samefile(made / "weights.bin")
+    make(seed=2)  # the run's folder is written again
+    assert {check.status for check in verify_bundle(stored)} == {"ok"}
+    shutil.rmtree(made)
+    assert {check.status for check in verify_bundle(stored)} == {"ok"}
+
+
+def test_files_are_copied_where_they_cannot_be_linked(
+    registry: Registry, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(*arguments: object, **settings: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", no_links)
+    made = make()
+    stored = registry.add(made).place.folder
+    assert not (stored / "weights.bin").samefile(made / "weights.bin")
+    assert {check.status for check in verify_bundle(stored)} == {"ok"}
+
+
+def test_the_same_content_is_kept_once(registry: Registry, make: Make) -> None:
+    registry.add(make())
+    later = {"finished": "2027-01-01T00:00:00+00:00", "seconds": 99.0, "environment": {"cpu": "another"}}
+    again = registry.add(make("other", run=later))
+    assert (again.new, again.place.version) == (False, "1")
+    assert [entry.place.version for entry in registry.entries("tickets")] == ["1"]
+    assert not [name for name in names_below(registry.folder) if "partial" in name]
+
+
+def test_another_model_of_the_same_version_gets_the_next_number(registry: Registry, make: Make) -> None:
+    first = registry.add(make()).place.folder / "bundle.json"
+    before = first.read_bytes()
+    second = registry.add(make("second", seed=2))
+    assert (second.new, second.wanted, second.place.version) == (True, "1", "1.2")
+    assert registry.add(make("third", seed=3)).place.version == "1.3"
+    assert registry.add(make("second", seed=2)) == replace(second, new=False)
+    assert first.read_bytes() == before
+    opened = Bundle.open(second.place.folder)
+    assert opened.manifest.version == registry.run(second.place).version == "1.2"
+    assert "version 1.2." in (second.place.folder / "card.md").read_text()
+    assert {check.status for check in opened.verify()} == {"ok"}
+    assert "version 1." in (Path(second.place.folder.parents[2]) / "second/card.md").read_text(), (
+        "no link was written to"
+    )
+    assert {check.status for check in verify_bundle(second.place.folder.parents[2] / "second")} == {"ok"}
+
+
+def test_a_version_may_be_given(registry: Registry, make: Make) -> None:
+    made = make(version="1.0 beta, of Tuesday")
+    with pytest.raises(InputError, match=r"version '1.0 beta, of Tuesday' cannot stand in the registry"):
+        registry.add(made)
+    assert registry.add(made, "1.0-beta").place.version == "1.0-beta"
+
+
+def test_a_zip_and_a_bundle_without_its_checkpoint_are_taken(registry: Registry, make: Make, tmp_path: Path) -> None:
+    archive = zip_bundle(make(), tmp_path / "tickets.zip", checkpoint=False)
+    folder = registry.add(archive).place.folder
+    assert {check.status for check in verify_bundle(folder)} == {"ok", "left out"}
+
+
+def test_a_damaged_bundle_is_refused(registry: Registry, make: Make) -> None:
+    made = make()
+    (made / "weights.bin").write_text("v" * 4096)
+    with pytest.raises(VerificationError, match=r"weights.bin is changed"):
+        registry.add(made)
+    assert registry.names() == []
+    assert not [name for name in names_below(registry.folder) if "partial" in name]
+
+
+def test_aliases_are_promoted_and_replaced(registry: Registry, make: Make) -> None:
+    for number in ("1", "2"):
+        registry.add(make(number, number))
+    assert registry.promote("tickets@1") == (registry.find("tickets@1"), None)
+    assert registry.promote("tickets@2", "staging")[1] is None
+    place, replaced = registry.promote("tickets@staging")
+    assert (place.version, replaced) == ("2", "1")
+    assert read_aliases(registry.folder / "tickets") == {"production": "2", "staging": "2"}
+    assert registry.aliases(registry.find("tickets@2")) == ("production", "staging")
+    assert registry.find("tickets") == registry.find("tickets@production") == registry.find("tickets@2")
+
+
+def test_a_changed_version_is_not_promoted(registry: Registry, make: Make) -> None:
+    folder = registry.add(make()).place.folder
+    graph = folder / "model.onnx"
+    graph.unlink()
+    graph.write_text("grapf")
+    with pytest.raises(VerificationError, match=r"model.onnx is changed"):
+        registry.promote("tickets@1")
+    other = make("other", seed=2)
+    for name in names_below(other) - {"checkpoint"}:
+        (folder / name).unlink()
+        shutil.copyfile(other / name, folder / name)
+    with pytest.raises(VerificationError, match=r"bundle.json is not the one that was added"):
+        registry.promote("tickets@1")
+    (folder / "bundle.json").write_text("{")
+    with pytest.raises(VerificationError, match=r"bundle.json"):
+        registry.promote("tickets@1")
+    assert read_aliases(folder.parent) == {}
+
+
+def test_deleting_spares_what_an_alias_points_to(registry: Registry, make: Make) -> None:
+    for number in ("1", "2"):
+        registry.add(make(number, number))
+    registry.promote("tickets@1")
+    registry.promote("tickets@2", "staging")
+    with pytest.raises(InputError, match="tickets@1 is production"):
+        registry.delete("tickets@1")
+    with pytest.raises(InputError, match="is an alias: to delete its version, say tickets@1"):
+        registry.delete("tickets@production", force=True)
+    with pytest.raises(InputError, match="names no version"):
+        registry.delete("tickets", force=True)
+    assert registry.delete("tickets@1", force=True) == ("production",)
+    assert read_aliases(registry.folder / "tickets") == {"staging": "2"}
+    assert names_below(registry.folder / "tickets") >= {"2", "2/run.json"}
+    assert [entry.place.version for entry in registry.entries("tickets")] == ["2"]
+    registry.delete("tickets@2", force=True)
+    assert registry.names() == []
+    assert registry.add(make("1")).new
+
+
+def test_versions_are_listed_as_they_came(registry: Registry, make: Make) -> None:
+    for number in ("2", "10", "1.9", "1.10"):
+        registry.add(make(f"v{number}", number))
+    for number, moment in (("2", 4), ("10", 1), ("1.9", 2), ("1.10", 2)):
+        place = registry.folder / "tickets" / number / "run.json"
+        place.write_text(json.dumps({**json.loads(place.read_text()), "added": f"2026-11-30T10:0{moment}:00+00:00"}))
+    assert [entry.place.version for entry in registry.entries("tickets")] == ["10", "1.9", "1.10", "2"]
+    (registry.folder / "tickets/2/run.json").write_text("{")
+    broken = registry.entries("tickets")[0]
+    assert broken.run is None
+    assert "run.json is not JSON" in broken.problem
+
+
+@given(st.lists(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,9}", fullmatch=True)))
+def test_any_versions_can_be_sorted(versions: list[str]) -> None:
+    backwards = [*reversed(versions)]
+    assert sorted(backwards, key=version_key) == sorted(versions, key=version_key)
+
+
+@given(st.lists(st.lists(st.integers(0, 10**30), min_size=1, max_size=4)))
+def test_numbers_are_sorted_as_people_count(numbers: list[list[int]]) -> None:
+    versions = [".".join(map(str, own)) for own in sorted(numbers)]
+    backwards = [*reversed(versions)]
+    assert sorted(backwards, key=version_key) == versions
+
+
+class TestPlaces:
+    """From a name to a folder."""
+
+    def test_a_name_is_looked_up_and_a_path_goes_first(
+        self, registry: Registry, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stored = registry.add(make()).place
+        registry.promote("tickets@1")
+        monkeypatch.chdir(tmp_path)
+        assert find_bundle("tickets@1") == find_bundle(Path("tickets@production")) == stored.folder
+        assert Bundle.open("tickets@production").manifest.name == "tickets"
+        assert {check.status for check in verify_bundle("tickets@1")} == {"ok"}
+        here = make("tickets@1", version="here")
+        assert find_bundle("tickets@1") == Path("tickets@1")
+        assert Bundle.open("tickets@1").folder == here
+        for path in ("tickets", "a/b@1", "tickets@", "@1", "../tickets@1", "tickets@1@2", ""):
+            assert find_bundle(path) == Path(path)
+
+    @pytest.mark.parametrize(
+        ("reference", "message"),
+        [
+            ("ticket@1", "has no model 'ticket'; did you mean 'tickets'?"),
+            ("zebra@1", "has no model 'zebra'; it has: tickets"),
+            ("tickets@3", "tickets has no version or alias '3'; it has: 1, 2, staging"),
+            ("tickets@stagin", "did you mean 'staging'?"),
+            ("tickets", "several versions and none in production: name one of tickets@1, tickets@2"),
+            ("tickets@..", "the version '..' cannot stand in the registry"),
+            ("tickets@../../etc", "the version '../../etc' cannot stand in the registry"),
+            ("../tickets@1", "the name '../tickets' cannot stand"),
+            ("/etc@1", "the name '/etc' cannot stand"),
+            ("@1", "the name '' cannot stand"),
+            ("tickets@aliases.json", "it is what the registry calls a file of its own"),
+        ],
+    )
+    def test_what_is_not_there_is_told(self, registry: Registry, make: Make, reference: str, message: str) -> None:
+        for number in ("1", "2"):
+            registry.add(make(number, number))
+        registry.promote("tickets@1", "staging")
+        with pytest.raises(InputError) as raised:
+            registry.find(reference)
+        assert message in str(raised.value)
+
+    def test_an_empty_registry_says_so(self, registry: Registry) -> None:
+        with pytest.raises(InputError, match="has no model 'tickets'; it is empty"):
+            find_bundle("tickets@1")
+        assert registry.names() == []
+        with pytest.raises(InputError, match="it is empty"):
+            registry.entries("tickets")
+
+    @given(st.text(max_size=12))
+    def test_no_name_leads_out_of_the_registry(self, value: str) -> None:
+        try:
+            name = require_name("name", value)
+        except InputError:
+            return
+        assert Path("/registry", name).resolve().parent == Path("/registry")
+        assert len(Path(name).parts) == 1
+
+    @pytest.mark.parametrize(
+        ("own", "shared", "expected"),
+        [
+            ("/own", "/shared", "/own"),
+            ("", "/shared", "/shared/julia1/registry"),
+            ("", "relative", "/home/someone/.local/share/julia1/registry"),
+        ],
+    )
+    def test_variables_go_before_the_home_folder(
+        self, monkeypatch: pytest.MonkeyPatch, own: str, shared: str, expected: str
+    ) -> None:
+        monkeypatch.setenv("HOME", "/home/someone")
+        monkeypatch.setenv("JULIA1_REGISTRY", own)
+        monkeypatch.setenv("XDG_DATA_HOME", shared)
+        assert registry_folder() == Path(expected)
+
+
+class TestBroken:
+    """Files that someone wrote into."""
+
+    @pytest.mark.parametrize(
+        "content",
+        ["", "{", "[]", "\x00", '{"production": 1}', '{"production": "../.."}', '{"a b": "1"}', "[" * 100_000],
+    )
+    def test_aliases_are_one_clear_error(self, registry: Registry, make: Make, content: str) -> None:
+        registry.add(make())
+        place = registry.folder / "tickets" / "aliases.json"
+        place.write_text(content)
+        for call in (
+            lambda: registry.find("tickets@1"),
+            lambda: registry.promote("tickets@1"),
+            lambda: registry.delete("tickets@1", force=True),
+            lambda: registry.add(make("other", seed=2)),
+            lambda: registry.require_room("tickets", "2"),
+        ):
+            with pytest.raises(BundleError, match=r"aliases.json is broken: .*delete it and promote again"):
+                call()
+        place.unlink()
+        registry.promote("tickets@1")
+
+    def test_an_alias_of_a_version_that_is_gone_says_so(self, registry: Registry, make: Make) -> None:
+        registry.add(make())
+        registry.promote("tickets@1")
+        (registry.folder / "tickets/aliases.json").write_text('{"production": "7"}')
+        with pytest.raises(BundleError, match=r"aliases.json: 'production' names version '7', which is not there"):
+            registry.find("tickets")
+        registry.promote("tickets@1")
+        assert registry.find("tickets").version == "1"
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ("{", "is not JSON, or is truncated"),
+            ("[]", "expected an object"),
+            ({"seed": ...}, "missing key 'seed'"),
+            ({"sead": 1}, "unknown key 'sead'; did you mean 'seed'?"),
+            ({"metrics": {"test": [0.5]}}, "metrics.test: expected an object"),
+            ({"metrics": {"test": {"team": 0.5}}}, "metrics.test.team: expected an object"),
+            ({"added": 3}, "added: expected a text"),
+            ({"format_version": 2}, "written by a newer julia1"),
+            ({"version": "2"}, "is of tickets@2, and lies in the folder of another version"),
+            (None, "is missing"),
+        ],
+    )
+    def test_a_run_is_one_clear_error_and_is_mended_by_adding(
+        self, registry: Registry, make: Make, change: Any, message: str
+    ) -> None:
+        stored = registry.add(make()).place
+        place = stored.folder / "run.json"
+        whole = json.loads(place.read_text())
+        if isinstance(change, dict):
+            change = json.dumps({k: v for k, v in {**whole, **change}.items() if v is not ...})
+        if change is None:
+            place.unlink()
+        else:
+            place.write_text(change)
+        with pytest.raises(BundleError) as raised:
+            registry.run(stored)
+        assert message in str(raised.value)
+        assert f"julia1 registry add {stored.folder} --registry {registry.folder}" in str(raised.value)
+        assert Bundle.open("tickets@1").manifest.version == "1", "it still serves"
+        assert not registry.add(stored.folder).new
+        assert {**registry.run(stored).to_dict(), "added": ""} == {**whole, "added": ""}
+
+    def test_a_broken_version_is_not_taken_for_the_same(self, registry: Registry, make: Make) -> None:
+        folder = registry.add(make()).place.folder
+        (folder / "bundle.json").unlink()
+        (folder / "bundle.json").write_text("{")
+        assert registry.add(make()).place.version == "1.2"
+
+    def test_names_that_clash_are_refused(self, registry: Registry, make: Make, tmp_path: Path) -> None:
+        for number in ("1", "2"):
+            registry.add(make(number, number))
+        registry.promote("tickets@1", "live")
+        for call in (lambda: registry.add(make("l", "live")), lambda: registry.require_room("tickets", "live")):
+            with pytest.raises(InputError, match="tickets has an alias 'live'"):
+                call()
+        with pytest.raises(InputError, match="tickets has a version '2': give the alias another name"):
+            registry.promote("tickets@1", "2")
+        with pytest.raises(InputError, match=r"the alias '../x' cannot stand"):
+            registry.promote("tickets@1", "../x")
+        with BundleWriter(tmp_path / "odd") as writer:
+            graph = writer.add_text("x", "Run.json")
+            manifest = small_manifest(writer)
+            writer.finish(replace(manifest, checkpoint=(*(manifest.checkpoint or ()), graph)))
+        with pytest.raises(InputError, match=r"has a file 'run.json', which the registry writes"):
+            registry.add(tmp_path / "odd")
+
+    def test_a_place_that_cannot_be_written_is_told_before_training(self, make: Make, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        registry = Registry(tmp_path / "file" / "registry")
+        for call in (lambda: registry.require_room("tickets", "1"), lambda: registry.add(make())):
+            with pytest.raises(
+                BundleError, match=r"cannot write in the registry .*JULIA1_REGISTRY names another folder"
+            ):
+                call()
+
+    def test_a_failed_add_leaves_nothing(self, registry: Registry, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+        registry.add(make())
+        before = names_below(registry.folder)
+
+        def full(*arguments: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        made = make("other", "2", seed=2)
+        monkeypatch.setattr("julia1.bundle.registry.sync", full)
+        with pytest.raises(BundleError, match=r"cannot write in the registry .*: No space left on device"):
+            registry.add(made)
+        assert names_below(registry.folder) == before
+
+
+def _add(folder: Path, made: Path, queue: Any) -> None:
+    stored = Registry(folder).add(made)
+    queue.put((stored.place.version, stored.new))
+
+
+def _promote(folder: Path, alias: str) -> None:
+    Registry(folder).promote("tickets@1", alias)
+
+
+class TestTogether:
+    """Several processes at once."""
+
+    def test_the_same_and_other_bundles_are_added_whole(self, registry: Registry, make: Make) -> None:
+        context = multiprocessing.get_context("fork")
+        queue = context.Queue()
+        made = [make("a"), make("a"), make("b", seed=2), make("b", seed=2)]
+        processes = [context.Process(target=_add, args=(registry.folder, place, queue)) for place in made]
+        for process in processes:
+            process.start()
+        results = [queue.get(timeout=60) for _ in processes]
+        for process in processes:
+            process.join(60)
+        assert sorted(results) == [("1", False), ("1", True), ("1.2", False), ("1.2", True)]
+        entries = registry.entries("tickets")
+        assert {entry.run.seed for entry in entries if entry.run} == {1, 2}
+        for entry in entries:
+            assert {check.status for check in verify_bundle(entry.place.folder)} == {"ok"}
+
+    def test_no_alias_is_lost(self, registry: Registry, make: Make) -> None:
+        registry.add(make())
+        context = multiprocessing.get_context("fork")
+        aliases = [f"alias{number}" for number in range(6)]
+        processes = [context.Process(target=_promote, args=(registry.folder, alias)) for alias in aliases]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(60)
+        assert read_aliases(registry.folder / "tickets") == dict.fromkeys(aliases, "1")
+
+
+class TestComparison:
+    """Two runs side by side."""
+
+    def test_parameters_data_and_metrics_are_held_together(self, registry: Registry, make: Make) -> None:
+        other = {
+            "hyper_parameters": {"epochs": 3, "learning_rate": 2e-5, "seed": 1, "windows": 2},
+            "data_sha256": {"train": "d" * 64, "test": "b" * 64},
+            "metrics": {"test": {"team": {"accuracy": 0.75, "ece": 0.1}, "urgent": {"f1": 1.0}}},
+            "run": {"environment": {"python": "3.12", "packages": {"torch": "2.10"}, "cpu": "Abacus"}},
+        }
+        runs = [registry.run(registry.add(place).place) for place in (make(), make("other", **other))]
+        found = compare(*runs).to_dict()
+        assert found["parameters"] == {
+            "learning_rate": {"first": 1.2345678e-5, "second": 2e-5},
+            "windows": {"first": None, "second": 2},
+        }
+        assert found["environment"] == {"torch": {"first": "2.9", "second": "2.10"}}
+        assert found["data"] == {"train": False, "test": True, "all": None}
+        assert found["metrics"] == {
+            "validation": {"team": {"accuracy": {"first": 0.75, "second": None}}},
+            "test": {
+                "team": {"accuracy": {"first": 0.5, "second": 0.75}, "ece": {"first": None, "second": 0.1}},
+                "urgent": {"f1": {"first": None, "second": 1.0}},
+            },
+        }
+        same = compare(runs[0], runs[0])
+        assert not same.parameters
+        assert set(same.data.values()) == {True}
+
+    def test_figures_of_a_card_stand_in_for_metrics(self, registry: Registry, make: Make) -> None:
+        figures = {
+            "Accuracy": [{"set": "massive", "accuracy": 0.8}, {"set": "x"}],
+            "Speed": {"p50": 3.2, "on": "a CPU"},
+        }
+        run = registry.run(registry.add(make(metrics=None, figures=figures)).place)
+        assert run.metrics == {"Accuracy": {"massive": {"accuracy": 0.8}}, "Speed": {"": {"p50": 3.2}}}
+
+    @pytest.mark.parametrize("odd", [None, 3, "text", [], {"a": 3}, {"a": {"b": 3}}, {"a": [3]}, {"a": [{}]}])
+    def test_odd_provenance_is_left_out(self, registry: Registry, make: Make, odd: Any) -> None:
+        made = make(**dict.fromkeys(FACTS, odd), figures=odd)
+        run = registry.run(registry.add(made).place)
+        assert not any(run.metrics.values())
+        assert compare(run, run).parameters == {}
+        assert (made / "card.md").is_file()
+
+
+def test_content_does_not_depend_on_version_card_and_moment(make: Make) -> None:
+    one, two, three = (
+        Bundle.open(place).manifest for place in (make("a"), make("b", "2", run={"seconds": 1}), make("c", score=0.8))
+    )
+    assert content_hash(one) == content_hash(two) != content_hash(three)
+
+
+def test_a_run_is_read_from_where_it_lies(registry: Registry, make: Make) -> None:
+    stored = registry.add(make()).place
+    assert read_run(resolve(registry.folder, "tickets@1").folder) == registry.run(stored)
