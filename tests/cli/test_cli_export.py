@@ -13,7 +13,7 @@ from cli_samples import Ran
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from export_samples import write_fixed  # noqa: E402
+from export_samples import CONFIGS, write_fixed  # noqa: E402
 
 from julia1.export import standalone  # noqa: E402
 
@@ -72,4 +72,65 @@ def test_an_export_that_departs_exits_3(
 )
 def test_export_refuses_what_it_cannot_do(run: Run, folder: Path, tmp_path: Path, flags: list[str], words: str) -> None:
     assert words in run("export", folder, "-o", tmp_path / "out", *flags).failed()
+    assert not (tmp_path / "out").exists()
+
+
+def test_diagnose_says_that_all_agrees(run: Run, folder: Path, tmp_path: Path) -> None:
+    assert run("export", folder, "-o", tmp_path / "out").code == 0
+    done = run("diagnose", f"{folder}#torch", tmp_path / "out")
+    assert done.code == 0 and done.error == ""
+    assert "DEPARTS" not in done.out and "layer.1" in done.out and "16 texts" in done.out
+    texts = tmp_path / "texts.txt"
+    texts.write_text("late order\n\nmusic please\n")
+    done = run("diagnose", f"{folder}#torch", tmp_path / "out/model.onnx", "--texts", texts, "--json")
+    assert done.code == 0 and done.data["departs"] is False and done.data["texts"] == 2
+    assert [stage["name"] for stage in done.data["stages"]] == ["tokenizer", "dtypes", "padding", "layers"]
+
+
+def test_diagnose_exits_3_and_names_the_layer(run: Run, folder: Path) -> None:
+    done = run("diagnose", f"{folder}#torch", f"{folder}#int8", "--tolerance", "1e-4")
+    assert done.code == 3 and "* " in done.out
+    assert "A and B depart at layers: layer.0 is the first that departs" in done.error
+    done = run("diagnose", f"{folder}#torch", f"{folder}#int8", "--tolerance", "1e-4", "--json")
+    assert done.code == 3 and done.data["first"] == "layer.0"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--tolerance", "-1"], "is not a number of at least 0"),
+        (["--texts", "nowhere.txt"], "cannot read nowhere.txt"),
+        (["--texts", "{empty}"], "holds no texts"),
+    ],
+)
+def test_diagnose_refuses_bad_input(run: Run, folder: Path, tmp_path: Path, flags: list[str], words: str) -> None:
+    empty = tmp_path / "empty.txt"
+    empty.write_text("\n")
+    assert words in run("diagnose", folder, folder, *(flag.format(empty=empty) for flag in flags)).failed()
+    assert "there is nothing at" in run("diagnose", folder, tmp_path / "nowhere").failed()
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ({"auto_map": {"AutoModel": "own.Model"}}, 2, "julia1: warning: auto_map is 'own.Model'"),
+        ({"is_decoder": True}, 3, "julia1: error: this encoder cannot be exported: is_decoder is True"),
+    ],
+)
+def test_train_tells_of_operators_before_it_trains(
+    run: Run, tmp_path: Path, tokenizer_file: Path, change: dict[str, Any], code: int, words: str
+) -> None:
+    from julia1.model import new_encoder
+
+    # a vocabulary that is too small ends the run, after the check of operators
+    encoder: Any = new_encoder({**CONFIGS["bert"], "vocab_size": 30})
+    encoder.save_pretrained(tmp_path / "base")
+    config = json.loads((tmp_path / "base/config.json").read_text())
+    (tmp_path / "base/config.json").write_text(json.dumps({**config, **change}))
+    (tmp_path / "base/tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("\n".join(json.dumps({"text": f"{'ab'[i % 2]} {i}", "label": "ab"[i % 2]}) for i in range(40)))
+    done = run("train", rows, "-o", tmp_path / "out", "--base", tmp_path / "base", "--max-tokens", "16")
+    assert done.code == code
+    assert words in done.error
     assert not (tmp_path / "out").exists()

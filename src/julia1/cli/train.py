@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from julia1 import settings
 from julia1.cli.data import Extra, names
 from julia1.cli.flags import Commands, add_json, fraction, positive
-from julia1.cli.printing import columns, print_json
+from julia1.cli.printing import columns, one_line, print_json
 from julia1.errors import InputError
 
 if TYPE_CHECKING:
@@ -132,6 +132,7 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
         read_rows([path], chosen) if path is not None else None for path in (arguments.validation, arguments.test)
     ]
     with Extra():
+        from julia1.export.operator_check import check_operators
         from julia1.train.fit import fit
         from julia1.train.parts import make_parts
         from julia1.train.pseudo import PseudoLabels, self_train
@@ -148,6 +149,9 @@ def _run_rows(arguments: argparse.Namespace, version: str) -> int:
         # bfloat16 that the CPU has to imitate is several times slower than fp32
         tuning = FineTuning(threads=cpu.cores, bf16=bool(cpu.features & {"avx512_bf16", "amx_bf16", "bf16"}))
         tuning = replace(tuning, **{name: value for name, value in given.items() if value is not None})
+        for finding in check_operators(start.config, tuning.max_tokens):
+            if not finding.stops:  # the others are errors when training begins
+                print(f"julia1: warning: {one_line(str(finding))}", file=sys.stderr)
         parts = make_parts(data, others[0], others[1], tuning.seed)
         name = arguments.name or arguments.output.resolve().name
         runs: list[Run] = []

@@ -87,14 +87,13 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def save(model: onnx.ModelProto, path: Path) -> list[Path]:
-    """Write and check a model; returns its files, a second one for weights only where one file cannot hold them."""
+    """Write a model; returns its files, a second one for weights only where one file cannot hold them."""
     beside = path.with_name(f"{path.name}.data")
     size = sum(len(tensor.raw_data) for tensor in model.graph.initializer)
     if size > MOST_INSIDE:
         onnx.save_model(model, path, save_as_external_data=True, location=beside.name)
     else:
         onnx.save_model(model, path)
-    onnx.checker.check_model(str(path), full_check=True)
     return [path, beside] if size > MOST_INSIDE else [path]
 
 

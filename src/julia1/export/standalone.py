@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import torch
 
 from julia1.bundle import Bundle, FileEntry
@@ -107,6 +108,7 @@ def export_bundle(
             build = fixed_graph if bundle.manifest.kind == "fixed" else option_graph
             graph = build(SharedWeights(weights), precision)
             files = save(standalone(graph, weights.parent, opset or OPSET), path)
+            onnx.checker.check_model(str(path), full_check=True)
         else:
             files = [path]
             if format == "exported":
