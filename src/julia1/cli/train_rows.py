@@ -13,7 +13,7 @@ from julia1 import settings
 from julia1.cli.data import Extra, names
 from julia1.cli.evaluation_text import evaluation_lines, warn_of_guarantees
 from julia1.cli.flags import fraction, positive
-from julia1.cli.printing import columns, print_json
+from julia1.cli.printing import columns, one_line, print_json
 from julia1.cli.progress import TrainingProgress
 from julia1.cli.registry import add_registry, for_training, keep, stored_fields, told
 from julia1.errors import InputError
@@ -178,6 +178,7 @@ def run_rows(arguments: argparse.Namespace, config: RowTraining, version: str) -
     runs: list[Run] = []
     rounds: list[Round] = []
     with Extra():
+        from julia1.export.operator_check import check_operators
         from julia1.train.fit import fit
         from julia1.train.parts import make_parts
         from julia1.train.pseudo import self_train
@@ -187,6 +188,9 @@ def run_rows(arguments: argparse.Namespace, config: RowTraining, version: str) -
         from julia1.train.teaching import find_teacher
 
         start = find_start(config.base or settings.model_path())
+        for finding in check_operators(start.config, config.settings.max_tokens):
+            if not finding.stops:  # the others are errors when training begins
+                print(f"julia1: warning: {one_line(str(finding))}", file=sys.stderr)
         teacher = find_teacher(config.teacher) if config.teacher else None
         parts = make_parts(data, others[0], others[1], config.settings.seed)
         name = config.name or arguments.output.resolve().name

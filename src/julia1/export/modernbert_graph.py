@@ -50,7 +50,7 @@ def modernbert_encoder(graph: GraphBuilder, config: Mapping[str, Any], mask: str
         wide = graph.linear(graph.layer_norm(hidden, f"{layer}.mlp_norm", epsilon), f"{layer}.mlp.Wi")
         inner, gate = graph.add_many("Split", [wide], 2, f"{layer}.mlp.split", axis=1, num_outputs=2)
         gated = graph.add("Mul", [graph.add("Gelu", [inner]), gate], f"{layer}.mlp.gated")
-        hidden = graph.add("Add", [hidden, graph.linear(gated, f"{layer}.mlp.Wo")])
+        hidden = graph.add("Add", [hidden, graph.linear(gated, f"{layer}.mlp.Wo")], layer)
     return graph.layer_norm(hidden, "encoder.final_norm", epsilon), batched
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from julia1.errors import VerificationError
 from julia1.model.option_model import OptionModel
-from julia1.runtime.scorer import OptionScorer
 from julia1.text.options import OptionsEncoding, Row
 
 FP32_LIMIT = 1e-4
@@ -25,8 +26,16 @@ class Parity:
     options: int
 
 
+class Scorer(Protocol):
+    """What scores rows, in any way."""
+
+    def scores(self, rows: Sequence[Row]) -> npt.NDArray[np.float32]:
+        """Logits of a batch of rows, fp32 ``[rows, options]``."""
+        ...
+
+
 def measure_parity(
-    model: OptionModel, scorer: OptionScorer, encoding: OptionsEncoding, batches: Iterable[Sequence[Row]]
+    model: OptionModel, scorer: Scorer, encoding: OptionsEncoding, batches: Iterable[Sequence[Row]]
 ) -> Parity:
     """Compare logits on batches of rows: PyTorch reads each in one pass, the scorer as it does in use."""
     differences = []

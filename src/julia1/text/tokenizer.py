@@ -78,6 +78,15 @@ class TextTokenizer:
             found.append((ids, offsets))
         return found
 
+    def piece(self, token_id: int) -> str:
+        """The text of a piece, '' for an id that there is not."""
+        return self._tokenizer.id_to_token(token_id) or ""
+
+    def vocabulary(self) -> dict[str, int]:
+        """Every piece with its id."""
+        found: dict[str, int] = self._tokenizer.get_vocab()
+        return found
+
     def _without_reserved(self, text: str) -> list[int]:
         """Piece ids of a text that spells a special token which is also a piece of the model's vocabulary."""
         ids: list[int] = self._tokenizer.encode(self._spaced(text), add_special_tokens=False).ids

@@ -13,8 +13,7 @@ from julia1.bundle.encoding import AGGREGATIONS
 from julia1.bundle.heads import FeatureSpec, HeadSpec
 from julia1.bundle.manifest import MANIFEST_FILE
 from julia1.errors import BundleError, InputError
-from julia1.export import require_known
-from julia1.export.encoder_graph import FIXED_ENCODERS
+from julia1.export.operator_check import require_exportable
 from julia1.model.fixed_model import FixedModel, parse_pooling
 from julia1.text.tokenizer import TextTokenizer
 from julia1.train.bounds import require_bounds
@@ -132,13 +131,13 @@ def check_before_training(
         InputError: no validation rows, too few of them for a bound on the error, a hyper-parameter out of its bounds, a
             name that a bundle cannot have, a length that the encoder cannot read, a tokenizer of another model, or
             something else at the place of the bundle.
-        VerificationError: no graph is known for the encoder.
+        VerificationError: no graph is known for the encoder, or one that computes something else.
     """
     if not parts.validation:
         raise InputError("there are no validation rows: training would not know when to stop")
     require_bounds(settings)
     check_guarantee(parts, settings)
-    require_known(start.config, FIXED_ENCODERS)
+    require_exportable(start.config)
     pieces = start.tokenizer.vocabulary_size
     if pieces > start.config["vocab_size"]:
         raise InputError(
