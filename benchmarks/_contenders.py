@@ -46,7 +46,6 @@ def cls_linear(problem: Problem) -> Predict:
         label_smoothing=0.0,
         level_spread=0.0,
         token_dropout=0.0,
-        contrast=0.0,
     )
     model = new_model(problem, plain)
     head: Any = model.heads[0]

@@ -30,7 +30,7 @@ from julia1.train.items import (  # noqa: E402
     make_items,
     target_of,
 )
-from julia1.train.losses import contrast_loss, label_weights, relation_loss  # noqa: E402
+from julia1.train.losses import label_weights, relation_loss  # noqa: E402
 from julia1.train.recipe import FineTuning  # noqa: E402
 
 CONFIG = {
@@ -340,22 +340,3 @@ def test_a_share_of_the_tokens_is_hidden_and_no_special_one() -> None:
     assert not changed[0, [0, -3, -2, -1]].any()
     assert 0.1 < changed.float().mean() < 0.3
     assert torch.equal(hidden_tokens(ids, (0, 2, 1), 3, 0.0), ids)
-
-
-def test_texts_of_one_label_that_are_alike_cost_less() -> None:
-    spec = HeadSpec("c", "choice", ("a", "b"))
-    items = [Item([0, 2], {"c": np.eye(2, dtype=np.float32)[i % 2]}) for i in range(4)]
-    apart = torch.eye(2)[[0, 1, 0, 1]]
-    assert contrast_loss(spec, apart, items) < 0.01 < contrast_loss(spec, apart[[0, 0, 1, 1]], items)
-    assert float(contrast_loss(spec, apart[:2], items[:2])) == 0.0  # no two of a label
-    assert float(contrast_loss(spec, apart[:1], items[:1])) == 0.0
-
-
-def test_a_contrast_of_single_labels_has_a_gradient_that_is_a_number() -> None:
-    spec = HeadSpec("c", "choice", ("a", "b", "c"))
-    items = [Item([0, 2], {"c": np.eye(3, dtype=np.float32)[i]}) for i in (0, 0, 1, 2)]
-    vectors = torch.randn(4, 5, requires_grad=True)
-    contrast_loss(spec, vectors, items).backward()
-    assert vectors.grad is not None
-    assert torch.isfinite(vectors.grad).all()
-    assert vectors.grad[0].abs().sum() > 0

@@ -21,7 +21,6 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "token_dropout": (0, 0.9),
     "feature_dropout": (0, 1),
     "label_smoothing": (0, 0.99),
-    "contrast": (0, _LARGE),
     "level_spread": (0, _LARGE),
     "evaluate_every": (1, _LARGE),
     "teacher_hidden": (0, _LARGE),

@@ -21,7 +21,7 @@ from julia1.errors import InputError, TrainingError
 from julia1.model.fixed_model import TEXT_VECTOR, WINDOW_WEIGHT, FixedModel
 from julia1.text.windows import best_places
 from julia1.train.items import Item, Outputs, bucketed, by_item, collate, window_rows
-from julia1.train.losses import contrast_loss, head_loss, label_weights, relation_loss, teacher_loss
+from julia1.train.losses import head_loss, label_weights, relation_loss, teacher_loss
 from julia1.train.optimisation import linear_schedule, parameter_groups
 from julia1.train.recipe import FineTuning
 
@@ -103,7 +103,7 @@ class FineTuner:
         }
         self._taught = {name for item in items for name in item.teacher}
         self._related = settings.teacher_hidden > 0 and any(item.teacher_vector is not None for item in items)
-        model.gives_vectors = self._related or settings.contrast > 0
+        model.gives_vectors = self._related
         per_epoch = sum(1 for _ in bucketed(items, settings, random.Random(0)))
         self.fingerprint = _fingerprint(model, items, validation, settings)
         steps = max(1, math.ceil(per_epoch / settings.accumulate))
@@ -223,8 +223,6 @@ class FineTuner:
             of_head, weights = outputs[spec.name], self._weights[spec.name]
             own = 1 - share if spec.name in self._taught else 1.0
             total = total + own * head_loss(spec, head, of_head, items, settings.label_smoothing, weights)
-            if settings.contrast and spec.kind == "choice":
-                total = total + settings.contrast * contrast_loss(spec, outputs[TEXT_VECTOR], items)
             if spec.name in self._taught:
                 total = total + share * teacher_loss(spec, of_head, items, settings.teacher_temperature)
         if self._related:

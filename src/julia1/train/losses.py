@@ -1,4 +1,4 @@
-"""Losses of heads, each summed over the rows of a batch: from labels, from a teacher, and from how texts are alike."""
+"""Losses of heads, each summed over the rows of a batch: from labels and from a teacher."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ UNREAD = -100
 """Target of tokens that carry no tag: [CLS], [SEP] and padding."""
 MARGIN = 2.0
 """By how much the logit of the best candidate should lead."""
-CONTRAST_TEMPERATURE = 0.1
 TAG_SHARE = 8.0
 """What the tags of a text weigh beside one answer about it: most tokens are outside of all spans, and easy."""
 
@@ -123,28 +122,6 @@ def relation_loss(vectors: Tensor, items: Sequence[Item]) -> Tensor:
     own = nn.functional.normalize(vectors[[i for i, _ in pairs]].float(), dim=-1)
     wanted = nn.functional.normalize(torch.from_numpy(np.stack([vector for _, vector in pairs])), dim=-1)
     return (own @ own.T - wanted @ wanted.T).square().mean() * len(pairs)
-
-
-def contrast_loss(spec: HeadSpec, vectors: Tensor, items: Sequence[Item]) -> Tensor:
-    """Summed over the items: texts of one label should be more alike than others (Khosla et al. 2020).
-
-    Args:
-        spec: a head with one label a text.
-        vectors: mean vectors of the texts, ``[rows, width]``.
-        items: the first rows; one without a companion of its label is passed over.
-    """
-    kept = [i for i, item in enumerate(items) if spec.name in item.targets]
-    if len(kept) < 2:
-        return vectors.sum() * 0.0
-    labels = torch.tensor([int(items[i].targets[spec.name].argmax()) for i in kept])
-    unit = nn.functional.normalize(vectors[kept].float(), dim=-1)
-    itself = torch.eye(len(kept), dtype=torch.bool)
-    logs = (unit @ unit.T / CONTRAST_TEMPERATURE).masked_fill(itself, -torch.inf).log_softmax(-1)
-    companions = (labels[:, None] == labels) & ~itself
-    number = companions.sum(1)
-    each = -logs.masked_fill(~companions, 0.0).sum(1) / number.clamp_min(1)
-    # as much in a batch of few companions as in one of many
-    return each.sum() * len(kept) / max(1, int((number > 0).sum()))
 
 
 def label_weights(spec: HeadSpec, items: Sequence[Item]) -> Tensor | None:

@@ -93,7 +93,6 @@ class FineTuning:
         learning_rate, head_learning_rate: of the encoder's last layer, and of the heads.
         layer_decay: factor of the rate from each layer to the one below.
         warmup: share of the steps in which the rate rises; it then falls to zero.
-        contrast: what counts, beside a choice itself, that texts of one label are more alike than others: 0 nothing.
         class_weights: weigh labels by the square root of how rare they are.
         pooling: parts of ``cls``, ``mean``, ``max`` and ``pooler`` joined by ``+``: what heads read of a text.
         level_spread: an ordinal target is a bell over the levels, so many levels wide; 0 for the level alone.
@@ -130,7 +129,6 @@ class FineTuning:
     feature_dropout: float = 0.1
     label_smoothing: float = 0.05
     pooling: str = "cls+mean+max"
-    contrast: float = 0.0
     class_weights: bool = False
     level_spread: float = 0.5
     evaluate_every: int = 50
