@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,7 @@ def main() -> None:
     table, records = [], []
     for name in args.tasks:
         problem = load_problem(TASKS[name], args.data, start, args.rows)
+        problem.settings = replace(problem.settings, threads=args.threads)
         cells = []
         for contender in args.contenders:
             if not able(contender, problem):
@@ -89,6 +91,7 @@ def arguments() -> Namespace:
         "--contenders", type=lambda s: s.split(","), default=list(CONTENDERS), help="such as julia1,TF-IDF"
     )
     made.add_argument("--rows", type=int, metavar="N", help="at most N training rows, for a look")
+    made.add_argument("--threads", type=int, default=2, help="of PyTorch (default: %(default)s)")
     made.add_argument("--validation", action="store_true", help="measure on validation rows: for choosing settings")
     return made.parse_args()
 
