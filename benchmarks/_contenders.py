@@ -74,7 +74,7 @@ def fine_tuned(problem: Problem, model: FixedModel, settings: FineTuning) -> Pre
     with tempfile.TemporaryDirectory() as folder:
         train, validation = (problem.items(rows, settings) for rows in (problem.train, problem.val))
         tuner = FineTuner(model, train, validation, pad, settings, Path(folder), metric, problem.tokenizer.mask)
-        tuner.run(lambda record: print("   ", record, flush=True))
+        tuner.run(lambda record: print("   ", record, flush=True) if record["kind"] == "epoch" else None)
     return lambda rows: outputs_of(model, problem.items(rows, settings), pad, settings)[spec.name]
 
 
