@@ -46,6 +46,7 @@ def cls_linear(problem: Problem) -> Predict:
         label_smoothing=0.0,
         level_spread=0.0,
         token_dropout=0.0,
+        patience=100,  # its figures stay at nothing for long where labels are many
     )
     model = new_model(problem, plain)
     head: Any = model.heads[0]
@@ -89,7 +90,7 @@ def tfidf(problem: Problem) -> Predict:
             ),
         ]
     )
-    grams.fit([row.text for row in problem.train])
+    grams.fit([text for row in problem.train for text in (row.text, row.second) if text])
 
     def read(texts: Sequence[str]) -> Any:
         return grams.transform(texts)

@@ -79,7 +79,16 @@ def of_julia1(problem: Problem, settings: FineTuning) -> float:
     settings = replace(settings, epochs=1, evaluate_every=1)
     model, items = new_model(problem, settings), problem.items(problem.train)
     with tempfile.TemporaryDirectory() as folder:
-        tuner = FineTuner(model, items, items[:1], problem.tokenizer.pad, settings, Path(folder), lambda *_: {"": 0.0})
+        tuner = FineTuner(
+            model,
+            items,
+            items[:1],
+            problem.tokenizer.pad,
+            settings,
+            Path(folder),
+            lambda *_: {"": 0.0},
+            problem.tokenizer.mask,
+        )
         began = time.perf_counter()
         tuner.run()
         return len(items) / (time.perf_counter() - began)

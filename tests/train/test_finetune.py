@@ -19,8 +19,16 @@ from julia1.errors import TrainingError  # noqa: E402
 from julia1.model import new_encoder  # noqa: E402
 from julia1.model.fixed_model import FixedModel, pool  # noqa: E402
 from julia1.text import TextTokenizer  # noqa: E402
+from julia1.train.curves import read_log  # noqa: E402
 from julia1.train.data.rows import DataRow, find_heads  # noqa: E402
-from julia1.train.finetune import FineTuner, default_epochs, hidden_tokens, outputs_of  # noqa: E402
+from julia1.train.finetune import (  # noqa: E402
+    LOG,
+    LOGGED_STEPS,
+    FineTuner,
+    default_epochs,
+    hidden_tokens,
+    outputs_of,
+)
 from julia1.train.items import (  # noqa: E402
     Item,
     bucketed,
@@ -192,7 +200,7 @@ def test_the_same_seed_gives_the_same_model(task: tuple[list[HeadSpec], list[Ite
 
 def test_features_alone_can_decide(tokenizer: TextTokenizer, tmp_path: Path) -> None:
     rows = [
-        DataRow(f"f:{i}", "order", {"topic": "xy"[i % 2]}, {"age": float(i % 2), "plan": None}, "", "", False, {})
+        DataRow(f"f:{i}", "order", {"topic": "xy"[i % 2]}, {"age": float(i % 2), "plan": "gold"}, "", "", False, {})
         for i in range(40)
     ]
     specs, features = head_specs(find_heads(rows), rows), feature_spec(rows)
@@ -340,3 +348,40 @@ def test_a_share_of_the_tokens_is_hidden_and_no_special_one() -> None:
     assert not changed[0, [0, -3, -2, -1]].any()
     assert 0.1 < changed.float().mean() < 0.3
     assert torch.equal(hidden_tokens(ids, (0, 2, 1), 3, 0.0), ids)
+
+
+def test_the_log_of_a_run_taken_up_is_that_of_one_that_was_not_killed(
+    task: tuple[list[HeadSpec], list[Item]], tmp_path: Path
+) -> None:
+    """Also where several steps make one line, and where the kill tore a line."""
+    specs, items = task
+    settings = replace(SETTINGS, epochs=3, patience=9)
+
+    class Killed(Exception):
+        pass
+
+    def tuner(folder: str) -> FineTuner:
+        found = FineTuner(new_model(specs), items[:36], items[36:], 1, settings, tmp_path / folder, accuracy)
+        found.total = 7 * LOGGED_STEPS  # seven steps a line
+        return found
+
+    def kill(record: dict[str, Any]) -> None:
+        if record["kind"] == "epoch" and record["epoch"] == 2:
+            raise Killed
+
+    tuner("whole").run()
+    with pytest.raises(Killed):
+        tuner("killed").run(kill)
+    with (tmp_path / "killed" / LOG).open("a") as log:
+        log.write('{"kind": "step", "st')
+    tuner("killed").run()
+    logs = [read_log(tmp_path / name) for name in ("whole", "killed")]
+    assert len(logs[0][0]) > 1
+    assert logs[0][0] == logs[1][0]
+    assert [record["loss"] for record in logs[0][1]] == [record["loss"] for record in logs[1][1]]
+
+
+def test_a_feature_without_any_value_is_refused() -> None:
+    rows = [replace(row, features={"plan": None}) for row in rows_of(4)]
+    with pytest.raises(InputError, match="no training row has a value for the feature 'plan'"):
+        feature_spec(rows)

@@ -18,12 +18,15 @@ from tuning_samples import TOY  # noqa: E402
 
 from julia1 import ChoiceAnswer, InputError, load  # noqa: E402
 from julia1.bundle import Bundle  # noqa: E402
+from julia1.bundle.heads import HeadSpec  # noqa: E402
 from julia1.model.languages import LanguageGate  # noqa: E402
 from julia1.model.weights import load_fixed  # noqa: E402
 from julia1.text import TextTokenizer  # noqa: E402
 from julia1.text.states import framed  # noqa: E402
 from julia1.train.data.rows import read_rows  # noqa: E402
-from julia1.train.fit import fit  # noqa: E402
+from julia1.train.fit import fit, tune  # noqa: E402
+from julia1.train.items import make_items  # noqa: E402
+from julia1.train.languages import fill_gate, languages_of  # noqa: E402
 from julia1.train.package import Fitted  # noqa: E402
 from julia1.train.parts import Parts, make_parts  # noqa: E402
 from julia1.train.start import start_from_bundle  # noqa: E402
@@ -62,7 +65,7 @@ def fitted(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Fitte
 def test_a_bundle_answers_each_language_by_its_own_head(fitted: Fitted) -> None:
     assert fitted.parity.largest < 1e-4
     assert fitted.test["label"]["accuracy"] > 0.9
-    answers = load(fitted.bundle.folder).decide_many(["order late food city", "team good food great"])
+    answers = load(fitted.bundle.folder).decide_many(["order late food city hotel", "team good food great please"])
     found = []
     for answer in answers:
         assert isinstance(answer["label"], ChoiceAnswer)
@@ -75,7 +78,7 @@ def test_a_text_in_another_language_is_answered_by_the_shared_head(fitted: Fitte
     """Words that no training row has leave the gate shut, and then the language heads count for nothing."""
     model = load_fixed(fitted.bundle.folder / "weights.safetensors")
     assert model.gate is not None
-    texts = ("order late food city", "team good food great", "want today want today")
+    texts = ("order late food city hotel", "team good food great please", "want today want today want")
     tokenizer = TextTokenizer.from_file(fitted.bundle.path(fitted.bundle.manifest.tokenizer))
     ids = torch.tensor([framed(tokenizer, own, 32)[0] for own in tokenizer.ids(list(texts))])
     gate = model.gate(ids, torch.ones_like(ids))
@@ -99,3 +102,41 @@ def test_one_language_is_refused(tiny_bundle: Path, tmp_path: Path) -> None:
     parts = parts_of(rows, tmp_path)
     with pytest.raises(InputError, match=r"two languages .* aa \d+"):
         fit(parts, start_from_bundle(Bundle.open(tiny_bundle)), tmp_path / "run", SETTINGS, name="one", version="1")
+
+
+def test_rows_that_stand_several_times_do_not_shut_the_gate(tiny_bundle: Path, tmp_path: Path) -> None:
+    """They would otherwise be looked at with counts that hold them."""
+    start = start_from_bundle(Bundle.open(tiny_bundle))
+    rows = bilingual_rows(400)
+    repeated = [row for row in rows[:200] for _ in range(3)]
+    new = [parts_of(some, tmp_path).train for some in (repeated, rows[200:])]
+    spec = [HeadSpec("label", "choice", ("no", "yes"))]
+    trained, other = (make_items(some, spec, start.tokenizer, SETTINGS) for some in new)
+    tokenizer = start.tokenizer
+    gate = LanguageGate(int(start.config["vocab_size"]), 2)
+    special = {tokenizer.cls, tokenizer.sep, tokenizer.mask, tokenizer.pad}
+    fill_gate(gate, languages_of(new[0]), trained, special)
+    ids = [torch.tensor([item.ids]) for item in other]
+    known = [bool(gate(one, torch.ones_like(one)).any()) for one in ids]
+    assert np.mean(known) > 0.85
+
+
+def test_a_run_of_other_languages_is_not_taken_up(tiny_bundle: Path, tmp_path: Path) -> None:
+    start = start_from_bundle(Bundle.open(tiny_bundle))
+    settings = replace(SETTINGS, epochs=1)
+    parts = parts_of(bilingual_rows(), tmp_path)
+    tune(parts, start, tmp_path / "run", settings)
+    swapped = {"aa": "bb", "bb": "cc"}
+    other = replace(parts, train=[replace(row, language=swapped[row.language]) for row in parts.train])
+    with pytest.raises(InputError, match="holds a run with other rows"):
+        tune(other, start, tmp_path / "run", settings)
+
+
+def test_heads_that_read_no_whole_text_have_no_languages(tiny_bundle: Path, tmp_path: Path) -> None:
+    rows = [
+        {"text": row["text"], "lang": row["lang"], "spans": [{"start": 0, "end": 4, "label": "x"}]}
+        for row in bilingual_rows()
+    ]
+    parts = parts_of(rows, tmp_path)
+    with pytest.raises(InputError, match="heads that answer about a whole text: these rows have none"):
+        fit(parts, start_from_bundle(Bundle.open(tiny_bundle)), tmp_path / "run", SETTINGS, name="no", version="1")

@@ -191,7 +191,11 @@ def test_a_model_of_one_text_refuses_a_second(decider_fp32: Any) -> None:
     ("rows", "pairing", "message"),
     [
         ([{"text": "a", "text_b": "b", "match": True}], "both", "pairing is 'both': one of auto, cross, towers"),
-        ([{"text": "a", "candidates": ["b", "c"], "best": 0, "text_b": "d"}], "cross", "candidates are read apart"),
+        (
+            [{"text": "a", "candidates": ["b", "c"], "best": 0, "text_b": "d"}],
+            "cross",
+            "the row has a second text and candidates",
+        ),
         (
             [{"text": "ab", "text_b": "c", "spans": [{"start": 0, "end": 1, "label": "x"}]}],
             "auto",
@@ -237,3 +241,18 @@ def test_a_row_without_second_text_does_not_spoil_the_others(
     assert main(command) == 1
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [("answers" in line, "error" in line) for line in lines] == [(True, False), (False, True), (True, False)]
+
+
+def test_a_second_text_and_candidates_in_one_row_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    row = {"text": "a city", "text_b": "a team", "candidates": ["food", "music"], "best": 0, "label": "x"}
+    path.write_text(json.dumps(row))
+    with pytest.raises(InputError, match=r"rows.jsonl:1: the row has a second text and candidates"):
+        reads_pairs(read_rows([path]).rows, FineTuning())
+
+
+def test_a_blank_second_text_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"text": "a city", "text_b": "  ", "match": True}))
+    with pytest.raises(InputError, match="'match' needs a second text"):
+        read_rows([path])

@@ -16,6 +16,7 @@ pytest.importorskip("datasketch")
 from julia1.bundle import Bundle  # noqa: E402
 from julia1.train import prepared as module  # noqa: E402
 from julia1.train.data.rows import read_rows  # noqa: E402
+from julia1.train.guarantee import halves  # noqa: E402
 from julia1.train.parts import Parts  # noqa: E402
 from julia1.train.prepared import KEPT, READING, PreparedRows  # noqa: E402
 from julia1.train.recipe import FineTuning  # noqa: E402
@@ -71,3 +72,17 @@ def test_items_are_shared_by_settings_that_read_alike(
     for tokens in range(20, 20 + KEPT):
         rows.of(replace(SETTINGS, max_tokens=tokens))
     assert rows.of(SETTINGS) is not first, "the ways of reading used longest ago are forgotten"
+
+
+def test_rows_held_back_by_another_seed_are_other_items(tmp_path: Path, start: Start) -> None:
+    rows = [{"text": f"please help {i}", "label": "ab"[i % 2]} for i in range(60)]
+    read = parts_of(tmp_path, rows)
+    parts = Parts(read.train[:20], read.train[20:], [])
+    prepared = PreparedRows(parts, start)
+    for seed in (1, 2, 3):
+        settings = replace(SETTINGS, max_error=0.3, seed=seed)
+        kept, held = halves(parts.validation, settings)
+        found = prepared.of(settings)
+        assert (len(found.validation), len(found.held)) == (len(kept), len(held))
+        tokens = [start.tokenizer.ids([row.text])[0] for row in held]
+        assert [item.ids[1:-1] for item in found.held] == [ids[: SETTINGS.max_tokens - 2] for ids in tokens]

@@ -241,7 +241,9 @@ def test_a_tokenizer_of_another_model_is_named(folder: Path, tmp_path: Path) -> 
     assert not (tmp_path / "run").exists()
 
 
-def test_heads_read_the_pooler_of_an_encoder_that_has_one(tokenizer_file: Path, tmp_path: Path) -> None:
+def test_heads_read_the_pooler_of_an_encoder_that_has_one(
+    tokenizer_file: Path, tiny_bundle: Path, tmp_path: Path
+) -> None:
     from transformers import BertConfig, BertModel
 
     from julia1.train.data.rows import read_rows
@@ -258,6 +260,7 @@ def test_heads_read_the_pooler_of_an_encoder_that_has_one(tokenizer_file: Path, 
     tuning = replace(TOY, epochs=2, pooling="pooler+mean")
     fitted = fit(parts, find_start(tmp_path / "model"), tmp_path / "run", tuning, name="pooled", version="1")
     assert fitted.parity.largest < 1e-4
-    again = find_start(fitted.bundle.folder)
-    with pytest.raises(InputError, match="comes without a pooler"):
-        fit(parts, again, tmp_path / "second", tuning, name="pooled", version="2")
+    again = fit(parts, find_start(fitted.bundle.folder), tmp_path / "second", tuning, name="pooled", version="2")
+    assert again.parity.largest < 1e-4
+    with pytest.raises(InputError, match="comes without a pooler: take cls, mean or max"):
+        fit(parts, find_start(tiny_bundle), tmp_path / "third", tuning, name="pooled", version="3")

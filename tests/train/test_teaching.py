@@ -108,6 +108,15 @@ def test_an_open_model_teaches_choices(tiny_bundle: Path, tmp_path: Path) -> Non
     assert {name: [values.shape for values in of] for name, of in found.items()} == {"topic": [(3,)] * 4}
 
 
+def test_a_teacher_of_texts_teaches_a_student_with_features_and_no_pairs(teacher: Fitted, tmp_path: Path) -> None:
+    data = read_rows([written(tmp_path, rows(4, 4, right=True))]).rows
+    featured = [replace(row, features={"age": 3.0}) for row in data]
+    known, asked = find_teacher(teacher.bundle.folder), [HeadSpec("topic", "choice", TOPICS)]
+    assert len(known.logits(featured, asked)["topic"]) == 4
+    with pytest.raises(InputError, match="reads one text, the rows have two"):
+        known.logits([replace(row, second="b") for row in data], asked)
+
+
 def test_a_hugging_face_classifier_teaches(tokenizer_file: Path, tmp_path: Path) -> None:
     from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
@@ -128,6 +137,11 @@ def test_a_hugging_face_classifier_teaches(tokenizer_file: Path, tmp_path: Path)
     assert all(np.allclose(a, b[[2, 0, 1]]) for a, b in zip(ours, theirs, strict=True))
     assert teacher.logits(data, [HeadSpec("topic", "choice", ("a", "b"))]) == {}
     assert [vector.shape for vector in teacher.vectors(data)] == [(16,)] * 5
+    pairs = [replace(row, second="music please") for row in data]
+    of_pairs = teacher.logits(pairs, [HeadSpec("topic", "choice", TOPICS)])["topic"]
+    assert not any(np.allclose(a, b) for a, b in zip(ours, of_pairs, strict=True)), "both texts are read"
+    long = [replace(row, text="please " * 2000) for row in data]
+    assert len(teacher.logits(long, [HeadSpec("topic", "choice", TOPICS)])["topic"]) == 5
 
 
 def test_a_student_learns_how_texts_are_alike_to_its_teacher(

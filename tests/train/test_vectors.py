@@ -59,3 +59,19 @@ def test_labels_start_between_their_names_and_their_rows(encoder: Any, tokenizer
     assert to_name == pytest.approx(to_row, abs=1e-4)
     assert to_name > apart
     assert torch.allclose(found.norm(dim=-1), alone.norm(dim=-1), atol=1e-4)
+
+
+def test_a_soft_label_counts_for_its_likeliest_and_a_row_without_text_for_none(
+    encoder: Any, tokenizer: TextTokenizer
+) -> None:
+    spec = HeadSpec("topic", "choice", ("food", "music"))
+
+    def row(text: str, answer: Any) -> DataRow:
+        return DataRow("f:1", text, {"topic": answer}, {"age": 1.0}, "", "", False, {})
+
+    soft = [row("order late", {"food": 0.9, "music": 0.1}), row("good song", {"food": 0.2, "music": 0.8})]
+    plain = [row("order late", "food"), row("good song", "music")]
+    expected = label_vectors(encoder, tokenizer, spec, plain)
+    assert torch.allclose(label_vectors(encoder, tokenizer, spec, soft), expected)
+    empty = [row(" ", label) for label in ("food", "music") for _ in range(40)]
+    assert torch.allclose(label_vectors(encoder, tokenizer, spec, [*empty, *plain]), expected)

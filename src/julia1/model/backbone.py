@@ -68,6 +68,15 @@ def take_pooler(encoder: nn.Module) -> nn.Linear | None:
     return pooler.dense  # type: ignore[no-any-return]
 
 
+def put_pooler(encoder: nn.Module, dense: nn.Linear) -> None:
+    """Give a BERT the pooler that ``take_pooler`` took from one."""
+    from transformers.models.bert.modeling_bert import BertPooler
+
+    pooler = BertPooler(encoder.config)
+    pooler.dense = dense
+    encoder.pooler = pooler
+
+
 def backbone_config(folder: Path) -> dict[str, Any]:
     """The config of a Hugging Face model folder, as ``load_encoder`` makes it; ``InputError`` when there is none."""
     try:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from julia1.bundle.heads import FeatureSpec, HeadSpec
 from julia1.errors import InputError
-from julia1.model.backbone import take_pooler
+from julia1.model.backbone import put_pooler, take_pooler
 from julia1.model.languages import LanguageGate, LanguageHeads
 
 WINDOW_WEIGHT = ":window_weight"
@@ -216,7 +216,7 @@ class FixedModel(nn.Module):
         config: Any = encoder.config
         if "pooler" in data["pooling"].split("+"):
             width = int(config.hidden_size)
-            encoder.pooler = nn.ModuleDict({"dense": nn.Linear(width, width)})
+            put_pooler(encoder, nn.Linear(width, width))
         heads = [HeadSpec.from_dict(head) for head in data["heads"]]
         features = FeatureSpec.from_dict(data["features"])
         vectors = {

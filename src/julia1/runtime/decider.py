@@ -233,12 +233,16 @@ class Decider:
         return self._run(requests, False, batch_tokens)[0] if requests else []
 
     def head_logits(
-        self, states: Sequence[Content], features: Sequence[Features | None] | None = None
+        self,
+        states: Sequence[Content],
+        features: Sequence[Features | None] | None = None,
+        seconds: Sequence[Content | None] | None = None,
     ) -> dict[str, list[FloatArray32]]:
         """Raw scores of a model with fixed heads, before calibration: by head, for each state, fp32 ``[outputs]``."""
         if self._fixed is None:
             raise InputError(f"{self.manifest.name} has no fixed heads")
-        given = [Given(state, None, own) for state, own in zip(states, features or [None] * len(states), strict=True)]
+        nothing = [None] * len(states)
+        given = [Given(*one) for one in zip(states, seconds or nothing, features or nothing, strict=True)]
         outputs = self._fixed.outputs(given, False, BATCH_TOKENS)[0] if given else [[] for _ in self.manifest.heads]
         return {head.name: values for head, values in zip(self.manifest.heads, outputs, strict=True)}
 

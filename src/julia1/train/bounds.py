@@ -21,10 +21,10 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "token_dropout": (0, 0.9),
     "feature_dropout": (0, 1),
     "label_smoothing": (0, 0.99),
-    "level_spread": (0, _LARGE),
+    "level_spread": (0, 100),
     "evaluate_every": (1, _LARGE),
     "teacher_hidden": (0, _LARGE),
-    "patience": (0, _LARGE),
+    "patience": (1, _LARGE),
     "threads": (1, 1024),
     "seed": (0, _LARGE),
 }

@@ -8,7 +8,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +116,7 @@ class FineTuner:
         self.best: dict[str, Any] = {"score": -math.inf, "epoch": -1}
         self._report: Report | None = None
         self._unlogged: list[tuple[float, int]] = []
+        self._sum = (0.0, 0)
 
     def run(self, report: Report | None = None) -> dict[str, Any]:
         """Train to the end or to the early stop, load the best weights, and return the best epoch's record."""
@@ -127,7 +128,8 @@ class FineTuner:
         self._resume()
         while self.epoch < self.epochs and self.epoch - self.best["epoch"] <= self.settings.patience * self._every:
             began = time.monotonic()
-            loss = self._run_epoch()
+            rows = self._run_epoch()
+            loss = self._sum[0] / max(1, self._sum[1])
             self.model.eval()
             figures, score = dict[str, float](), -math.inf
             if (self.epoch + 1) % self._every == 0 or self.epoch + 1 == self.epochs:
@@ -136,8 +138,7 @@ class FineTuner:
                 if score > self.best["score"]:
                     self.best = {"score": score, "epoch": self.epoch, "figures": figures}
                     self._write(self.model.state_dict(), "best.pt")
-            self.epoch, self.position = self.epoch + 1, 0
-            self._save()
+            self.epoch, self.position, self._sum = self.epoch + 1, 0, (0.0, 0)
             record = {
                 "kind": "epoch",
                 "step": self.step,
@@ -147,20 +148,22 @@ class FineTuner:
                 "figures": figures,
                 **({"validation": score} if figures else {}),
                 "best_epoch": self.best["epoch"] + 1,
-                "rows_per_second": round(len(self.items) / max(1e-9, time.monotonic() - began), 1),
+                "rows_per_second": round(rows / max(1e-9, time.monotonic() - began), 1),
             }
+            # before the checkpoint: an epoch that is told twice counts once, one that is not told is lost
             self._log(record)
+            self._save()
             if report:
                 report(record)
         self.model.load_state_dict(torch.load(self.folder / "best.pt", weights_only=True))
         self.model.eval()
         return self.best
 
-    def _run_epoch(self) -> float:
-        """The rest of the current epoch; returns the mean loss of a row."""
+    def _run_epoch(self) -> int:
+        """The rest of the current epoch; returns how many rows that were."""
         rng = random.Random(f"{self.settings.seed}/{self.epoch}")
         batches = list(bucketed(self.items, self.settings, rng))
-        total, rows = 0.0, 0
+        rows = 0
         self.model.train()
         for number in range(self.position, len(batches), self.settings.accumulate):
             # what is drawn at random depends on the step alone, so a run that was killed goes on as if it had not been
@@ -169,7 +172,7 @@ class FineTuner:
             for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
                 group["lr"] = rate * factor
             chosen = batches[number : number + self.settings.accumulate]
-            size, before = sum(map(len, chosen)), total
+            size, total = sum(map(len, chosen)), 0.0
             for batch in chosen:
                 items = [self.items[i] for i in batch]
                 feeds = _with_gaps(collate(items, self.pad), self.settings.feature_dropout)
@@ -187,12 +190,13 @@ class FineTuner:
             if not math.isfinite(total):
                 raise DivergedError(f"the loss is {total} at step {self.step}: lower the learning rate")
             rows += size
+            self._sum = (self._sum[0] + total, self._sum[1] + size)
             self.step += 1
             self.position = number + self.settings.accumulate
-            self._tell_step(total - before, size)
+            self._tell_step(total, size)
             if self.step % 200 == 0:
                 self._save()
-        return total / max(1, rows)
+        return rows
 
     def _tell_step(self, loss: float, rows: int) -> None:
         """Report a step with its summed loss, and log the mean of a few."""
@@ -221,10 +225,11 @@ class FineTuner:
         share = settings.teacher_share if self._taught else 0.0
         for spec, head in zip(self.model.specs, self.model.heads, strict=True):
             of_head, weights = outputs[spec.name], self._weights[spec.name]
-            own = 1 - share if spec.name in self._taught else 1.0
-            total = total + own * head_loss(spec, head, of_head, items, settings.label_smoothing, weights)
+            total = total + head_loss(spec, head, of_head, items, settings.label_smoothing, weights)
             if spec.name in self._taught:
-                total = total + share * teacher_loss(spec, of_head, items, settings.teacher_temperature)
+                both = [item if spec.name in item.teacher else replace(item, targets={}) for item in items]
+                own = head_loss(spec, head, of_head, both, settings.label_smoothing, weights)
+                total = total - share * own + share * teacher_loss(spec, of_head, items, settings.teacher_temperature)
         if self._related:
             total = total + settings.teacher_hidden * relation_loss(outputs[TEXT_VECTOR], items)
         return total
@@ -241,6 +246,8 @@ class FineTuner:
                 "position": self.position,
                 "best": self.best,
                 "seconds": self.seconds,
+                "sum": self._sum,
+                "unlogged": self._unlogged,
                 "fingerprint": self.fingerprint,
             },
             "training.pt",
@@ -268,12 +275,15 @@ class FineTuner:
             self.model.load_state_dict(saved["model"])
             self.optimizer.load_state_dict(saved["optimizer"])
             self.step, self.epoch, self.position = saved["step"], saved["epoch"], saved["position"]
-            self.best, self.seconds = saved["best"], saved.get("seconds", 0.0)
+            self.best, self.seconds = saved["best"], saved["seconds"]
+            self._sum, self._unlogged = tuple(saved["sum"]), [tuple(one) for one in saved["unlogged"]]
 
     def _log(self, record: Mapping[str, Any]) -> None:
         try:
-            with (self.folder / LOG).open("a", encoding="utf-8") as log:
-                log.write(json.dumps(record, ensure_ascii=False) + "\n")
+            with (self.folder / LOG).open("ab+") as log:
+                # a line that was torn by a kill must not swallow this one
+                torn = log.tell() > 0 and (log.seek(-1, 2), log.read(1))[1] != b"\n"
+                log.write(("\n" * torn + json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8"))
         except OSError as error:
             raise TrainingError(f"cannot write {self.folder / LOG}: {error.strerror}") from None
 
@@ -328,7 +338,9 @@ def _with_gaps(batch: dict[str, Tensor], share: float) -> dict[str, Tensor]:
 
 def _fingerprint(model: FixedModel, items: Sequence[Item], validation: Sequence[Item], settings: FineTuning) -> str:
     """The same for runs that would go alike."""
-    digest = hashlib.sha256(repr((asdict(settings), model.specs, model.feature_spec, model.pooling)).encode())
+    digest = hashlib.sha256(
+        repr((asdict(settings), model.specs, model.feature_spec, model.pooling, model.languages)).encode()
+    )
     for item in (*items, *validation):
         digest.update(repr((item.ids, item.more, item.others, item.numbers, item.categories)).encode())
         if item.teacher_vector is not None:
@@ -337,6 +349,8 @@ def _fingerprint(model: FixedModel, items: Sequence[Item], validation: Sequence[
             digest.update(name.encode() + logits.round(3).tobytes())
         for name, target in item.targets.items():
             digest.update(name.encode() + target.tobytes())
+    if model.gate is not None:
+        digest.update(model.gate.table.numpy().tobytes())
     for parameter in model.encoder.parameters():
         digest.update(parameter.detach().numpy().tobytes()[:4096])
     return digest.hexdigest()

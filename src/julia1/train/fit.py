@@ -10,21 +10,23 @@ import torch
 
 from julia1.bundle import FileEntry, Manifest
 from julia1.bundle.encoding import AGGREGATIONS
-from julia1.bundle.heads import FeatureSpec, HeadSpec
+from julia1.bundle.heads import PAIR_KINDS, FeatureSpec, HeadSpec
 from julia1.bundle.manifest import MANIFEST_FILE
 from julia1.errors import BundleError, InputError
 from julia1.export.operator_check import require_exportable
+from julia1.model.backbone import take_pooler
 from julia1.model.fixed_model import FixedModel, parse_pooling
 from julia1.text.tokenizer import TextTokenizer
 from julia1.train.bounds import require_bounds
 from julia1.train.curves import CurveDrawer
-from julia1.train.data.rows import DataRow
+from julia1.train.data.rows import DataRow, find_heads
 from julia1.train.finetune import FineTuner, Report, outputs_of
 from julia1.train.guarantee import check_guarantee
 from julia1.train.items import Item
 from julia1.train.languages import fill_gate, languages_of
 from julia1.train.metrics import MAIN, figures_of
 from julia1.train.package import Fitted, Tuned, encoding_of, package
+from julia1.train.pairing import reads_pairs
 from julia1.train.parts import Parts
 from julia1.train.prepared import PreparedRows
 from julia1.train.recipe import FineTuning
@@ -154,7 +156,14 @@ def check_before_training(
             f"teacher_hidden {settings.teacher_hidden:g}: the share lies between 0 and 1, the temperature above 0, and "
             "hidden states count for nothing or more"
         )
-    parse_pooling(settings.pooling)
+    if "pooler" in parse_pooling(settings.pooling) and take_pooler(start.load()) is None:
+        raise InputError(f"pooling is {settings.pooling!r}: {start.name} comes without a pooler: take cls, mean or max")
+    pair = reads_pairs(parts.train, settings)
+    if settings.language_heads:
+        languages_of(parts.train)
+        kinds = {head.kind for head in find_heads(parts.train).values()}
+        if not kinds - {"tags", *(() if pair else PAIR_KINDS)}:
+            raise InputError("language_heads is for heads that answer about a whole text: these rows have none")
     if settings.windows < 1:
         raise InputError(f"windows is {settings.windows}: at least 1, to read texts in one part")
     if settings.windows > 1 and not 0 <= settings.overlap < settings.max_tokens - 2:

@@ -46,7 +46,7 @@ class Guarantee:
         threshold: confidence under which answers abstain; None when no threshold could be shown to hold.
         answered: share of those rows that it answers.
         errors: wrong ones among those answered.
-        bound: upper confidence bound of the error at this threshold.
+        bound: of Clopper and Pearson, at a threshold chosen on the same rows: ``max_error`` is guaranteed, not it.
         test_answered, test_error: the same share on the test rows, and the error there, where there are some.
     """
 

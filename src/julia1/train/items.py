@@ -102,6 +102,8 @@ def feature_spec(rows: Sequence[DataRow], least: int = 2) -> FeatureSpec:
     categories: dict[str, tuple[str, ...]] = {}
     for name in rows[0].features if rows else ():
         values = [row.features[name] for row in rows if row.features[name] is not None]
+        if not values:
+            raise InputError(f"no training row has a value for the feature {name!r}: leave it out")
         kinds = {type(value) for value in values}
         if len(kinds) > 1:
             first = {type(row.features[name]): row.place for row in reversed(rows) if row.features[name] is not None}
@@ -111,7 +113,7 @@ def feature_spec(rows: Sequence[DataRow], least: int = 2) -> FeatureSpec:
         if kinds == {float}:
             found = np.array(values, dtype=np.float64)
             numbers[name] = float(found.mean()), float(found.std()) or 1.0
-        elif values:
+        else:
             counts = Counter(map(str, values))
             categories[name] = tuple(sorted(value for value, number in counts.items() if number >= least))
     return FeatureSpec(numbers, categories)

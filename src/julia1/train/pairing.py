@@ -33,6 +33,11 @@ def reads_pairs(rows: Sequence[DataRow], settings: FineTuning) -> bool:
         raise InputError(f"pairing is {settings.pairing!r}: one of {', '.join(PAIRINGS)}")
     places = {kind_of(answer): row.place for row in rows for answer in row.answers.values()}
     second = [bool(row.second) for row in rows]
+    both = next((row.place for row in rows if row.second and row.candidates), None)
+    if both is not None:
+        raise InputError(
+            f"{both}: the row has a second text and candidates: keep pairs and rankings in files of their own"
+        )
     pair = any(second) and settings.pairing != "towers" and not (settings.pairing == "auto" and "rank" in places)
     if pair and "rank" in places:
         raise InputError(f"{places['rank']}: candidates are read apart: use the pairing towers")

@@ -70,6 +70,8 @@ class PreparedRows:
             InputError: a bad row; rows of all parts are looked at, so that one is told now and not after hours.
         """
         key = tuple(getattr(settings, name) for name in READING)
+        if settings.max_error is not None:
+            key += (settings.seed,)  # which rows are held back
         if key not in self._kept:
             self._kept[key] = self._make(settings)
             if len(self._kept) > KEPT:

@@ -21,7 +21,7 @@ from julia1.train.fit import check_before_training, tune
 from julia1.train.head_calibration import calibrate_heads
 from julia1.train.items import make_items
 from julia1.train.package import Fitted, Tuned, package
-from julia1.train.pairing import fitted_scales
+from julia1.train.pairing import fitted_scales, reads_pairs
 from julia1.train.parts import Parts
 from julia1.train.recipe import FineTuning
 from julia1.train.start import Start
@@ -72,6 +72,10 @@ def self_train(
             f"pseudo-labels with threshold {how.threshold:g}, quota {how.quota}, rounds {how.rounds}: a threshold from "
             "0.5 to below 1, and at least one row and one round"
         )
+    if reads_pairs(parts.train, settings):
+        single = next((row.place for row in unlabelled if not row.second), None)
+        if single is not None:
+            raise InputError(f"{single}: the row has no second text, the labelled ones have")
     known = {place for place, _ in leaks([*parts.validation, *parts.test], unlabelled)}
     rows = [row for row in unlabelled if row.place not in known]
     tuned = tune(parts, start, output / "round-0", settings, report, teacher)
@@ -103,10 +107,11 @@ def label(tuned: Tuned, rows: Sequence[DataRow], labelled: Sequence[DataRow], ho
     items = make_items(rows, list(tuned.model.specs), tuned.tokenizer, tuned.settings, tuned.features, tuned.pair)
     outputs = outputs_of(tuned.model, items, tuned.tokenizer.pad, exact)
     answers: dict[int, dict[str, Answer]] = defaultdict(dict)
+    soft = {name for row in labelled for name, answer in row.answers.items() if isinstance(answer, Mapping)}
     for head in heads:
         shares = np.stack([probabilities(v, calibration.get(head.name, UNCALIBRATED)) for v in outputs[head.name]])
         for row, answer in _sure(head, shares, how, _quotas(head, labelled, how)):
-            answers[row][head.name] = answer
+            answers[row][head.name] = {str(answer): 1.0} if head.name in soft else answer
     return [replace(rows[number], answers=found, augmented=True) for number, found in sorted(answers.items())]
 
 
@@ -116,7 +121,9 @@ def _quotas(head: HeadSpec, labelled: Sequence[DataRow], how: PseudoLabels) -> M
     counts: dict[str, int] = defaultdict(int)
     for row in labelled:
         answer = row.answers.get(head.name)
-        if isinstance(answer, bool):
+        if isinstance(answer, Mapping):
+            counts[max(answer, key=lambda label: answer[label])] += 1
+        elif isinstance(answer, bool):
             counts["yes" if answer else "no"] += 1
         elif isinstance(answer, str):
             counts[answer] += 1

@@ -112,8 +112,8 @@ def _guarantees(metrics: Mapping[str, Any]) -> str:
     found = metrics["guarantees"]
     if not found:
         return ""
-    header = ["question", "error at most", "with confidence", "abstain below", "answered", "upper bound", "rows"]
-    keys = ("head", "max_error", "confidence", "threshold", "answered", "bound", "rows", "test_answered", "test_error")
+    header = ["question", "error at most", "with confidence", "abstain below", "answered", "rows"]
+    keys = ("head", "max_error", "confidence", "threshold", "answered", "rows", "test_answered", "test_error")
     note = (
         "Of the inputs that are answered, at most so many are wrong, for inputs like the rows that this was tested on, "
         "each question by itself. The threshold is what the bundle abstains by unless the caller names another."

@@ -13,7 +13,7 @@ from torch import nn
 
 from julia1.bundle import Bundle
 from julia1.errors import InputError
-from julia1.model.backbone import backbone_config, complete_config, load_encoder
+from julia1.model.backbone import backbone_config, complete_config, load_encoder, put_pooler
 from julia1.model.weights import load_fixed, load_weights, read_weights
 from julia1.text.tokenizer import TextTokenizer
 
@@ -74,7 +74,12 @@ def start_from_bundle(bundle: Bundle) -> Start:
         raise InputError(f"{bundle.source} cannot be trained further: it has no checkpoint")
 
     def load() -> nn.Module:
-        return load_weights(weights).encoder if bundle.manifest.kind == "open" else load_fixed(weights).encoder
+        if bundle.manifest.kind == "open":
+            return load_weights(weights).encoder
+        model = load_fixed(weights)
+        if model.pooler is not None:
+            put_pooler(model.encoder, model.pooler)
+        return model.encoder
 
     name, version = bundle.manifest.name, bundle.manifest.version
     config = complete_config(read_weights(weights).encoder_config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -77,17 +77,21 @@ class Remembered:
 
     def logits(self, rows: Sequence[DataRow], specs: Sequence[HeadSpec]) -> Logits:
         """As ``Teacher``."""
-        key = ([(row.place, row.text) for row in rows], [(spec.name, spec.kind, spec.labels) for spec in specs])
+        key = (_key(rows), [(spec.name, spec.kind, spec.labels) for spec in specs])
         if self._last is None or self._last[0] != key:
             self._last = key, self._teacher.logits(rows, specs)
         return self._last[1]
 
     def vectors(self, rows: Sequence[DataRow]) -> Vectors:
         """As ``Teacher``."""
-        key = [(row.place, row.text) for row in rows]
+        key = _key(rows)
         if self._last_vectors is None or self._last_vectors[0] != key:
             self._last_vectors = key, self._teacher.vectors(rows)
         return self._last_vectors[1]
+
+
+def _key(rows: Sequence[DataRow]) -> object:
+    return [(row.place, row.text, row.second, tuple(row.features.items())) for row in rows]
 
 
 class BundleTeacher:
@@ -105,7 +109,14 @@ class BundleTeacher:
         taught = [s for s in specs if s.name in own and _alike(own[s.name], s)]
         if not taught:
             return {}
-        found = self._decider.head_logits([row.text for row in rows], [row.features for row in rows])
+        known = {*self._decider.manifest.features.numbers, *self._decider.manifest.features.categories}
+        features = [{name: value for name, value in row.features.items() if name in known} for row in rows]
+        seconds = None
+        if self._decider.manifest.encoding.type == "pair":
+            seconds = [row.second for row in rows]
+        elif rows[0].second:
+            raise InputError(f"{self.name} reads one text, the rows have two: it cannot teach")
+        found = self._decider.head_logits([row.text for row in rows], features, seconds)
         return {s.name: [_in_order(values, own[s.name].labels, s.labels) for values in found[s.name]] for s in taught}
 
     def vectors(self, rows: Sequence[DataRow]) -> Vectors:
@@ -119,6 +130,8 @@ class BundleTeacher:
         taught = [spec for spec in specs if spec.kind == "choice"]
         if not taught:
             return {}
+        if rows[0].second:
+            raise InputError(f"{self.name} reads one text, the rows have two: it cannot teach")
         questions = {spec.name: Choice(None, list(spec.labels)) for spec in taught}
         found = self._decider.logits([(row.text, questions) for row in rows])
         return {spec.name: [of_row[number] for of_row in found] for number, spec in enumerate(taught)}
@@ -135,38 +148,43 @@ class ClassifierTeacher:
             self._model: Any = AutoModelForSequenceClassification.from_pretrained(folder, local_files_only=True).eval()
         except (OSError, ValueError) as error:
             raise InputError(f"{folder} is no classifier that can teach: {str(error).splitlines()[0]}") from None
+        if self._tokenizer.pad_token_id is None:
+            raise InputError(
+                f"{folder} has a tokenizer without a padding piece: name one in its special_tokens_map.json"
+            )
         self.name = name
         names: Mapping[Any, str] = self._model.config.id2label
         self._labels = tuple(names[key] for key in sorted(names, key=int))
+        # RoBERTa's positions begin after its padding id
+        positions = int(getattr(self._model.config, "max_position_embeddings", 514)) - 2
+        self._most = min(int(self._tokenizer.model_max_length), positions)
 
     def logits(self, rows: Sequence[DataRow], specs: Sequence[HeadSpec]) -> Logits:
         """As ``Teacher``."""
-        import torch
-
         taught = [spec for spec in specs if spec.kind == "choice" and set(spec.labels) == set(self._labels)]
         if not taught:
             return {}
-        found: list[npt.NDArray[np.float32]] = []
-        for start in range(0, len(rows), BATCH):
-            texts = [row.text for row in rows[start : start + BATCH]]
-            with torch.inference_mode():
-                feeds = self._tokenizer(texts, return_tensors="pt", padding=True, truncation=True)
-                found += list(self._model(**feeds).logits.float().numpy())
+        found = [values for output, _ in self._read(rows) for values in output.logits.float().numpy()]
         return {spec.name: [_in_order(values, self._labels, spec.labels) for values in found] for spec in taught}
 
     def vectors(self, rows: Sequence[DataRow]) -> Vectors:
         """As ``Teacher``."""
+        found: Vectors = []
+        for output, mask in self._read(rows):
+            states, inside = output.hidden_states[-1].float(), mask.unsqueeze(-1).float()
+            found += list(((states * inside).sum(1) / inside.sum(1)).numpy())
+        return found
+
+    def _read(self, rows: Sequence[DataRow]) -> Iterator[tuple[Any, Any]]:
+        """Outputs and attention mask of each batch; of rows with two texts both are read."""
         import torch
 
-        found: Vectors = []
         for start in range(0, len(rows), BATCH):
-            texts = [row.text for row in rows[start : start + BATCH]]
+            some = rows[start : start + BATCH]
+            texts = [row.text for row in some], [row.second for row in some] if some[0].second else None
+            feeds = self._tokenizer(*texts, return_tensors="pt", padding=True, truncation=True, max_length=self._most)
             with torch.inference_mode():
-                feeds = self._tokenizer(texts, return_tensors="pt", padding=True, truncation=True)
-                states = self._model(**feeds, output_hidden_states=True).hidden_states[-1].float()
-                inside = feeds["attention_mask"].unsqueeze(-1).float()
-                found += list(((states * inside).sum(1) / inside.sum(1)).numpy())
-        return found
+                yield self._model(**feeds, output_hidden_states=True), feeds["attention_mask"]
 
 
 def taught(

@@ -12,7 +12,7 @@ from julia1.train.space import LOG_SCALE, Range, Space, combinations, has_ranges
 DEFAULT_TRIALS = 20
 """Of a search that has a range."""
 LEAST_RUNS, LEAST_EPOCHS = 5, 2
-"""Finished runs, and epochs of a run, before it is given up for being below the median."""
+"""Finished runs, and looks at the validation rows, before a run is given up for being below the median."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Run:
             failed or was given up.
         seconds: that it took.
         problem: why there is no score.
-        epochs: the score after each epoch.
+        epochs: the score at each look at the validation rows.
         given_up: it did worse than the median of the others.
     """
 
@@ -116,7 +116,9 @@ class Optimiser:
         self._optuna: Any = optuna
         self._seed = seed
         self._distributions = {name: _distribution(optuna, name, one) for name, one in space.items()}
-        pruner = optuna.pruners.MedianPruner(n_startup_trials=LEAST_RUNS, n_warmup_steps=LEAST_EPOCHS)
+        pruner = optuna.pruners.MedianPruner(
+            n_startup_trials=LEAST_RUNS, n_warmup_steps=LEAST_EPOCHS + 1
+        )  # it counts from 0, looks from 1
         self._study: Any = optuna.create_study(direction="maximize", pruner=pruner)
         self._trial: Any = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -51,8 +51,8 @@ def label_vectors(encoder: nn.Module, tokenizer: TextTokenizer, spec: HeadSpec, 
     counts = dict.fromkeys(spec.labels, 0)
     places = {label: number for number, label in enumerate(spec.labels)}
     for row in rows:
-        for label in labels_of(row.answers[spec.name]) if spec.name in row.answers else ():
-            if label in counts and counts[label] < EXAMPLES and not row.second:
+        for label in _labels(row, spec.name) if row.text.strip() and not row.second else ():
+            if label in counts and counts[label] < EXAMPLES:
                 counts[label] += 1
                 chosen.append((places[label], row.text))
     if not chosen:
@@ -63,6 +63,14 @@ def label_vectors(encoder: nn.Module, tokenizer: TextTokenizer, spec: HeadSpec, 
     for number, text in chosen:
         of_rows[number] += read[text]
     return _unit(named + _unit(of_rows)) * length
+
+
+def _labels(row: DataRow, name: str) -> Sequence[str]:
+    """The labels of a row, the likeliest of a soft one."""
+    answer = row.answers.get(name)
+    if isinstance(answer, Mapping):
+        return [max(answer, key=lambda label: answer[label])]
+    return labels_of(answer) if answer is not None else []
 
 
 def _unit(vectors: Tensor) -> Tensor:

@@ -217,6 +217,7 @@ def _row(
         raise InputError(f"{place}: the text is empty" + (", and there is no feature" if columns.features else ""))
     second = data.get(columns.second)
     second = "" if second is None else render(second, f"{place}: {columns.second!r}")
+    second = second if second.strip() else ""
     candidates = read_candidates(place, data.get("candidates"))
     answers: dict[str, Answer] = {}
     fields = _answer_fields(place, data, columns) if answered else {}
