@@ -14,6 +14,7 @@ from cli_samples import Ran
 
 from julia1.cli.data_text import parse_yaml
 from julia1.cli.train_rows import machine_settings
+from julia1.train.config import MACHINE
 from julia1.train.recipe import FineTuning
 
 Run = Callable[..., Ran]
@@ -47,8 +48,11 @@ def printed(run: Run, *arguments: object) -> dict[str, Any]:
 def test_the_defaults_are_printed_for_rows(run: Run, tmp_path: Path) -> None:
     found = printed(run, "some/rows.jsonl")
     assert found["rows"] == [str(Path("some/rows.jsonl").absolute())]
-    assert found["settings"] == asdict(machine_settings())
-    assert set(found["settings"]) == set(asdict(FineTuning()))
+    expected = asdict(machine_settings())
+    assert found["settings"] == {name: value for name, value in expected.items() if name not in MACHINE}
+    assert set(found["settings"]) == set(asdict(FineTuning())) - set(MACHINE)
+    chosen = printed(run, "some/rows.jsonl", "--set", f"threads={expected['threads'] + 1}")
+    assert chosen["settings"]["threads"] == expected["threads"] + 1
     assert (found["base"], found["trials"], found["search"]) == (None, None, {})
 
 

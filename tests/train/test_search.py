@@ -281,3 +281,15 @@ def test_the_line_that_brings_the_optimiser_is_told(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(MissingExtraError, match=r'optuna is not installed: run  pip install "julia1\[search\]"'):
         plan_of(RANGES, None, 1)
+
+
+def test_runs_on_other_rows_or_settings_are_not_taken_up(parts: Parts, start: Start, tmp_path: Path) -> None:
+    settings = replace(SETTINGS, epochs=1)
+    space = {"learning_rate": [1e-3]}
+    search(parts, start, tmp_path / "out", settings, space, name="a", version="1")
+    for other_parts, other in (
+        (replace(parts, train=parts.train[:-1]), settings),
+        (parts, replace(settings, dropout=0.3)),
+    ):
+        with pytest.raises(InputError, match="is a run on other rows, settings or another start"):
+            search(other_parts, start, tmp_path / "out", other, space, name="a", version="1")

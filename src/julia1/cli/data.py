@@ -65,6 +65,8 @@ def add_to(commands: Commands) -> None:
     )
     even = _part(parts, "balance", run_balance, "leave out rows of frequent classes, repeat those of rare ones")
     even.add_argument("-o", "--output", metavar="FILE", type=Path, required=True, help="a .jsonl file")
+    for part in (clean, even):
+        part.add_argument("--force", action="store_true", help="write over a file that is there")
     even.add_argument(
         "--by", choices=("label", "language", "both"), default="label", help="what a class is (default: label)"
     )
@@ -162,6 +164,7 @@ def run_clean(arguments: argparse.Namespace) -> int:
         raise InputError(f"--output {arguments.output}: cleaned rows are JSON lines, name the file .jsonl")
     columns = _columns(arguments)
     data = read_rows(arguments.files, columns, allow_empty=True)
+    _require_free(arguments)
     done: Counter[str] = Counter()
     seen: set[tuple[str, str]] = set()
     kept: list[dict[str, Any]] = []
@@ -181,7 +184,9 @@ def run_clean(arguments: argparse.Namespace) -> int:
             done["emptied"] += 1
             continue
         answers = repr(sorted(row.answers.items(), key=lambda item: item[0]))
-        key = (content_key(content_of(replace(row, text=text))), answers)
+        # of rows without a text the model sees features, but who cleans them may have named the wrong field
+        said = content_key(content_of(replace(row, text=text))) if text.strip() else repr(sorted(cleaned.items()))
+        key = (said, answers)
         if key in seen and not arguments.keep_duplicates:
             done["repeated"] += 1
             continue
@@ -210,8 +215,7 @@ def run_balance(arguments: argparse.Namespace) -> int:
         raise InputError(f"--output {arguments.output}: balanced rows are JSON lines, name the file .jsonl")
     columns = _columns(arguments)
     data = read_rows(arguments.files, columns)
-    if arguments.output.exists() and any(arguments.output.samefile(source) for source in arguments.files):
-        raise InputError(f"--output {arguments.output}: rows that are left out would be lost: name another file")
+    _require_free(arguments)
     target = Target(arguments.most, arguments.least, arguments.power)
     found = balance(data, target, by=arguments.by, question=arguments.question, seed=arguments.seed, columns=columns)
     write_rows(arguments.output, found.rows)
@@ -234,6 +238,16 @@ def run_balance(arguments: argparse.Namespace) -> int:
             f"most: {one_line(', '.join(found.short[:8]))}"
         )
     return 0
+
+
+def _require_free(arguments: argparse.Namespace) -> None:
+    """Raise when rows would be written over others."""
+    if not arguments.output.exists():
+        return
+    if any(arguments.output.samefile(source) for source in arguments.files):
+        raise InputError(f"--output {arguments.output}: rows that are left out would be lost: name another file")
+    if not arguments.force:
+        raise InputError(f"{arguments.output} is there already: name another file, or write over it with --force")
 
 
 class Extra:

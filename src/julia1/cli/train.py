@@ -13,7 +13,7 @@ from julia1.cli.data import Extra
 from julia1.cli.data_text import parse_yaml, read_text
 from julia1.cli.flags import Commands, add_json, positive
 from julia1.cli.printing import print_json
-from julia1.cli.train_rows import FLAGS, add_flags, configuration, run_rows
+from julia1.cli.train_rows import FLAGS, add_flags, configuration, machine_settings, run_rows
 from julia1.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     config = configuration(arguments, data)
     if arguments.print_config:
-        return _print_config(portable(config), arguments.json)
+        return _print_config(portable(config, machine_settings()), arguments.json)
     return run_rows(arguments, config, config.version or today())
 
 

@@ -132,6 +132,8 @@ def configuration(arguments: argparse.Namespace, data: Mapping[str, Any] | None)
     pseudo = {name: getattr(arguments, f"pseudo_{name}") for name in _PSEUDO}
     changes["pseudo"] = replace(config.pseudo, **{name: value for name, value in pseudo.items() if value is not None})
     changes["settings"] = replace(config.settings, **_hyper_parameters(arguments))
+    if config.unlabelled is None and arguments.unlabelled is None and any(v is not None for v in pseudo.values()):
+        raise InputError("--pseudo-threshold, --pseudo-quota and --pseudo-rounds need --unlabelled FILE")
     if arguments.search:
         from julia1.train.space import parse_space
 
@@ -174,6 +176,8 @@ def run_rows(arguments: argparse.Namespace, config: RowTraining, version: str) -
 
     chosen = Columns(text=config.text, answers=tuple(config.answers), features=tuple(config.features))
     data = read_rows([Path(path) for path in config.rows], chosen)
+    if data.features_alone:
+        print(f"julia1: warning: {one_line(data.features_alone)}", file=sys.stderr)
     others = [read_rows([Path(path)], chosen) if path else None for path in (config.validation, config.test)]
     runs: list[Run] = []
     rounds: list[Round] = []

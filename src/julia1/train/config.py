@@ -124,9 +124,19 @@ def check_config(config: RowTraining, where: str = "") -> None:
     read_space(config.search, f"{where}search")
 
 
-def portable(config: RowTraining) -> dict[str, Any]:
-    """Plain data that ``read_config`` reads back from any folder: paths that exist are absolute."""
+MACHINE = ("threads", "bf16")
+"""Hyper-parameters that nobody names go by the machine."""
+
+
+def portable(config: RowTraining, machine: FineTuning) -> dict[str, Any]:
+    """Plain data that ``read_config`` reads back from any folder: paths that exist are absolute.
+
+    What goes by the machine is left to the machine that reads it, unless it was chosen.
+    """
     data = asdict(config)
+    for name in MACHINE:
+        if getattr(config.settings, name) == getattr(machine, name):
+            del data["settings"][name]
     data["rows"] = [str(Path(path).absolute()) for path in config.rows]
     for key in ("validation", "test", "unlabelled"):
         data[key] = None if data[key] is None else str(Path(data[key]).absolute())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from julia1.errors import TrainingError
 from julia1.train.finetune import LOG, DivergedError, Report
 from julia1.train.fit import check_before_training, tune
 from julia1.train.package import Fitted, package
-from julia1.train.parts import Parts
+from julia1.train.parts import Parts, data_hashes
 from julia1.train.prepared import PreparedRows
 from julia1.train.recipe import FineTuning
 from julia1.train.space import Space, corners
@@ -62,6 +63,7 @@ def search(
         TrainingError: all of them failed.
     """
     plan = plan_of(space, trials, settings.seed)
+    of = _digest(parts, start, settings, space, teacher)
     for chosen in corners(space):
         check_before_training(parts, start, output, replace(settings, **chosen), name, version)
     rows = PreparedRows(parts, start, teacher)
@@ -77,9 +79,9 @@ def search(
         folder = _folder(output, number)
         run = _finished(folder)
         if run is None:
-            run = _train(number, plan, parts, start, folder, settings, rows, teacher, notice_once)
+            run = _train(number, plan, parts, start, folder, settings, rows, teacher, notice_once, of)
         else:
-            require_same(run, plan, folder)
+            require_same(run, plan, folder, of)
         runs.append(run)
         if report:
             report(run)
@@ -103,6 +105,7 @@ def _train(
     rows: PreparedRows,
     teacher: Teacher | None,
     notice: Report,
+    of: str,
 ) -> Run:
     chosen = plan.next(number)
     began = time.monotonic()
@@ -125,7 +128,7 @@ def _train(
         problem = str(error)
     except _HopelessError:
         problem, given_up = f"given up after {len(epochs)} looks at the validation rows at {epochs[-1]:.4f}", True
-    run = Run(number, chosen, score, round(time.monotonic() - began, 1), problem, epochs, given_up)
+    run = Run(number, chosen, score, round(time.monotonic() - began, 1), problem, epochs, given_up, of)
     folder.mkdir(parents=True, exist_ok=True)
     temporary = (folder / RESULT).with_suffix(".tmp")
     try:
@@ -137,6 +140,13 @@ def _train(
         temporary.unlink(missing_ok=True)
     plan.done(run)
     return run
+
+
+def _digest(parts: Parts, start: Start, settings: FineTuning, space: Space, teacher: Teacher | None) -> str:
+    """The same for searches whose runs can be compared: of the same rows, start, teacher and other settings."""
+    others = {name: value for name, value in asdict(settings).items() if name not in space}
+    known = [data_hashes(parts)["all"], start.name, teacher.name if teacher else "", others]
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 
 def _finished(folder: Path) -> Run | None:

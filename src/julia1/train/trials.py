@@ -28,6 +28,7 @@ class Run:
         problem: why there is no score.
         epochs: the score at each look at the validation rows.
         given_up: it did worse than the median of the others.
+        of: a digest of what it has in common with the other runs of its search: rows, start and other settings.
     """
 
     number: int
@@ -37,6 +38,7 @@ class Run:
     problem: str = ""
     epochs: Sequence[float] = ()
     given_up: bool = False
+    of: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
@@ -174,7 +176,9 @@ def _distribution(optuna: Any, name: str, one: list[Any] | Range) -> Any:
     return kinds.FloatDistribution(one.low, one.high, log=name in LOG_SCALE and one.low > 0)
 
 
-def require_same(run: Run, plan: Plan, folder: object) -> None:
+def require_same(run: Run, plan: Plan, folder: object, of: str) -> None:
     """Raise ``InputError`` for an earlier run that is none of this search."""
+    if run.of != of:
+        raise InputError(f"{folder} is a run on other rows, settings or another start: name another output folder")
     if not plan.accept(run):
         raise InputError(f"{folder} is a run of another search ({dict(run.chosen)}): name another output folder")

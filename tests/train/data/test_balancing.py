@@ -170,7 +170,9 @@ class TestCommand:
         assert f"{tmp_path / 'even.jsonl'}: 30 rows of 31; 10 left out, 9 repetitions" in out
         assert ["b", "1", "10"] in [line.split() for line in out.splitlines()]
         assert "1 of the classes stay smaller than wanted, since a row stands 10 times at most: b" in out
-        assert main([*command, "--power", "0.5", "--json"]) == 0
+        assert main([*command, "--power", "0.5", "--json"]) == 2
+        assert "is there already: name another file, or write over it with --force" in capsys.readouterr().err
+        assert main([*command, "--power", "0.5", "--json", "--force"]) == 0
         found = json.loads(capsys.readouterr().out)
         assert found["classes"][0] == {"class": "a", "before": 30, "after": 26}
         assert find_heads(read_rows([tmp_path / "even.jsonl"]).rows)["label"].labels == ("a", "b")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from julia1.cli.app import main
 from julia1.train.data.cleaning import clean_text
 
 
@@ -54,3 +58,13 @@ def test_cleaned_text_has_no_outer_or_repeated_blanks(text: str) -> None:
     assert cleaned == cleaned.strip()
     assert "  " not in cleaned
     assert "\n\n" not in cleaned
+
+
+def test_rows_without_a_known_text_are_repeated_only_when_all_of_them_is(tmp_path: Path) -> None:
+    rows = [{"body": f"text {i}", "label": "x", "age": 1.0} for i in range(4)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row) for row in [*rows, rows[0]]))
+    command = ["data", "clean", str(tmp_path / "rows.jsonl"), "--features", "age", "-o", str(tmp_path / "out.jsonl")]
+    assert main(command) == 0
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 4
+    assert main(command) == 2, "it is there already"
+    assert main([*command[:-1], str(tmp_path / "rows.jsonl"), "--force"]) == 2, "the source itself"

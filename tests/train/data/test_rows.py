@@ -201,3 +201,19 @@ def test_spans_stand_by_themselves_or_among_the_answers(tmp_path: Path) -> None:
     }
     assert data.rows[0].answers["spans"] == Spans((LabelledSpan(4, 5, "amount"), LabelledSpan(6, 10, "unit")))
     assert data.rows[0].answers["who"] == data.rows[1].answers["spans"] == Spans()
+
+
+def test_a_text_field_that_no_row_has_is_an_error_though_features_could_decide(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"body": "a b", "label": "x", "age": 3}\n')
+    with pytest.raises(InputError, match="no row has the field 'bdy', did you mean 'body'"):
+        read_rows([tmp_path / "rows.jsonl"], Columns(text="bdy", features=("age",)))
+    data = read_rows([tmp_path / "rows.jsonl"], Columns(features=("age",)))
+    assert data.features_alone == (
+        "no row has a text, so features alone decide; the first row has the fields 'body', 'label', 'age'"
+    )
+
+
+def test_what_has_no_form_in_json_is_written_so_that_it_can_be_read(tmp_path: Path) -> None:
+    write_rows(tmp_path / "rows.jsonl", [{"text": "a", "note": "\ud800", "age": float("nan"), "label": "é"}])
+    line = (tmp_path / "rows.jsonl").read_text(encoding="utf-8")
+    assert json.loads(line, parse_constant=pytest.fail) == {"text": "a", "note": "\ud800", "label": "é"}

@@ -147,6 +147,8 @@ def check_data(
         report.problems += unknown_labels(data, other, name)
         report.leaks += leaks(rows, other.rows, near)
     report.warnings = _warnings(report)
+    if data.features_alone:
+        report.warnings.insert(0, data.features_alone)
     return report
 
 

@@ -94,6 +94,14 @@ class DataSet:
     rows: list[DataRow] = field(default_factory=list)
     heads: dict[str, Head] = field(default_factory=dict)
 
+    @property
+    def features_alone(self) -> str:
+        """What to tell where no row has a text, which may be meant or not; '' where one has."""
+        if any(row.text.strip() for row in self.rows):
+            return ""
+        fields = ", ".join(map(repr, self.rows[0].data)) if self.rows else "none"
+        return f"no row has a text, so features alone decide; the first row has the fields {fields}"
+
 
 def read_rows(
     paths: Sequence[Path], columns: Columns | None = None, *, allow_empty: bool = False, answered: bool = True
@@ -116,6 +124,10 @@ def read_rows(
     rows = [_row(place, data, columns, tagged, allow_empty, answered) for place, data in records]
     if not rows:
         raise InputError(f"{', '.join(map(str, paths))}: no rows")
+    if columns.text is not None and not any(columns.text in row.data for row in rows):
+        near = difflib.get_close_matches(columns.text, list(rows[0].data), 1)
+        hint = f", did you mean {near[0]!r}?" if near else ""
+        raise InputError(f"{', '.join(map(str, paths))}: no row has the field {columns.text!r}{hint}")
     for name in columns.features:
         if all(row.features[name] is None for row in rows):
             raise InputError(f"{', '.join(map(str, paths))}: no row has the feature {name!r}")
@@ -186,9 +198,18 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def json_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Rows as lines; dates and decimals of a Parquet file, which have no form of their own in JSON, become text."""
+    """Rows as lines; dates and decimals of a Parquet file, which have no form of their own in JSON, become text.
+
+    A number that is none (the ``nan`` of a CSV file) is left out, as nothing is what it says.
+    """
     for row in rows:
-        yield json.dumps(row, ensure_ascii=False, default=str) + "\n"
+        known = {name: value for name, value in row.items() if not (isinstance(value, float) and math.isnan(value))}
+        line = json.dumps(known, ensure_ascii=False, default=str)
+        try:
+            line.encode("utf-8")
+        except UnicodeEncodeError:  # half of a character, which only an escape can say
+            line = json.dumps(known, default=str)
+        yield line + "\n"
 
 
 def _tagged(records: Sequence[tuple[str, dict[str, Any]]], columns: Columns) -> set[str]:
