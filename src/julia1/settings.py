@@ -42,6 +42,11 @@ def registry_folder() -> Path:
     return _folder("JULIA1_REGISTRY", "XDG_DATA_HOME", ".local/share", "julia1/registry", "a registry")
 
 
+def names_registry() -> bool:
+    """Whether the user chose the registry's folder."""
+    return bool(os.environ.get("JULIA1_REGISTRY"))
+
+
 def bundled_models() -> Path:
     """The folder of the bundles that ship with julia1."""
     return Path(__file__).parent / "assets"

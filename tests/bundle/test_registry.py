@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
 import shutil
+import stat
+import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,8 +22,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from julia1.bundle import Bundle, BundleWriter, Registry, find_bundle, verify_bundle, zip_bundle
+from julia1.bundle.files import locked, sync
 from julia1.bundle.places import read_aliases, require_name, resolve, version_key
-from julia1.bundle.runs import compare, content_hash, read_run
+from julia1.bundle.runs import Run, compare, content_hash, read_run
 from julia1.errors import BundleError, InputError, VerificationError
 from julia1.settings import registry_folder
 
@@ -77,27 +83,40 @@ def test_a_version_is_a_whole_bundle_with_its_run(registry: Registry, make: Make
     assert Bundle.open(stored.place.folder).manifest == Bundle.open(made).manifest
 
 
-def test_files_are_linked_and_outlive_the_run(registry: Registry, make: Make) -> None:
+def test_files_are_copies_that_nothing_in_the_run_can_change(registry: Registry, make: Make) -> None:
     made = make()
     stored = registry.add(made).place.folder
-    assert (stored / "weights.bin").samefile(made / "weights.bin")
-    make(seed=2)  # the run's folder is written again
+    for name in names_below(made):
+        if (made / name).is_file():
+            assert (stored / name).stat().st_nlink == (made / name).stat().st_nlink == 1, name
+    with (made / "weights.bin").open("r+") as file:  # in place
+        file.write("v")
     assert {check.status for check in verify_bundle(stored)} == {"ok"}
+    make(seed=2)  # the run's folder is written again
     shutil.rmtree(made)
     assert {check.status for check in verify_bundle(stored)} == {"ok"}
 
 
-def test_files_are_copied_where_they_cannot_be_linked(
+def test_a_bundle_that_may_only_be_read_is_taken(
     registry: Registry, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_links(*arguments: object, **settings: object) -> None:
-        raise OSError(18, "Invalid cross-device link")
-
-    monkeypatch.setattr(os, "link", no_links)
     made = make()
+    for name in names_below(made):
+        if (made / name).is_file():
+            (made / name).chmod(0o444)
+    open_file = os.open
+
+    def as_a_user(path: Any, flags: int, *mode: int) -> int:
+        """What the system says to those who are not root."""
+        place = Path(path)
+        if flags & (os.O_WRONLY | os.O_RDWR) and place.exists() and not place.stat().st_mode & 0o200:
+            raise PermissionError(13, "Permission denied", str(path))
+        return open_file(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", as_a_user)
     stored = registry.add(made).place.folder
-    assert not (stored / "weights.bin").samefile(made / "weights.bin")
     assert {check.status for check in verify_bundle(stored)} == {"ok"}
+    sync(made / "weights.bin")
 
 
 def test_the_same_content_is_kept_once(registry: Registry, make: Make) -> None:
@@ -107,6 +126,20 @@ def test_the_same_content_is_kept_once(registry: Registry, make: Make) -> None:
     assert (again.new, again.place.version) == (False, "1")
     assert [entry.place.version for entry in registry.entries("tickets")] == ["1"]
     assert not [name for name in names_below(registry.folder) if "partial" in name]
+
+
+def test_the_same_content_is_found_under_any_version_when_nobody_chose_one(registry: Registry, make: Make) -> None:
+    first = registry.add(make("a", "2026.11.29"))
+    registry.add(make("b", "2026.11.28", seed=2))
+    today = make("c", "2026.11.30")
+    again = registry.add(today, once=True)
+    assert (again.new, again.place, again.wanted) == (False, first.place, "2026.11.30")
+    (first.place.folder / "run.json").unlink()
+    assert registry.add(today, once=True).place == first.place
+    assert registry.run(first.place).version == "2026.11.29", "a broken run.json is mended"
+    assert registry.add(make("d", "2026.11.30", seed=3), once=True).new
+    chosen = registry.add(make("e", "best"))
+    assert (chosen.new, chosen.place.version) == (True, "best"), "a version that was named is kept"
 
 
 def test_another_model_of_the_same_version_gets_the_next_number(registry: Registry, make: Make) -> None:
@@ -121,9 +154,7 @@ def test_another_model_of_the_same_version_gets_the_next_number(registry: Regist
     assert opened.manifest.version == registry.run(second.place).version == "1.2"
     assert "version 1.2." in (second.place.folder / "card.md").read_text()
     assert {check.status for check in opened.verify()} == {"ok"}
-    assert "version 1." in (Path(second.place.folder.parents[2]) / "second/card.md").read_text(), (
-        "no link was written to"
-    )
+    assert "version 1." in (second.place.folder.parents[2] / "second/card.md").read_text(), "the run's is as it was"
     assert {check.status for check in verify_bundle(second.place.folder.parents[2] / "second")} == {"ok"}
 
 
@@ -200,6 +231,87 @@ def test_deleting_spares_what_an_alias_points_to(registry: Registry, make: Make)
     assert registry.add(make("1")).new
 
 
+def test_a_version_is_renamed_before_its_aliases_go(
+    registry: Registry, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.add(make())
+    registry.promote("tickets@1")
+    home = registry.folder / "tickets"
+    seen: list[bool] = []
+
+    def full(folder: Path, aliases: dict[str, str]) -> None:
+        seen.append((home / "1").exists())
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("julia1.bundle.registry._write_aliases", full)
+        with pytest.raises(BundleError, match="No space left"):
+            registry.delete("tickets@1", force=True)
+    assert seen == [False]
+    assert registry.find("tickets@production").version == "1", "all is as it was"
+
+
+def test_an_alias_is_taken_away(registry: Registry, make: Make) -> None:
+    registry.add(make())
+    registry.promote("tickets@1")
+    registry.promote("tickets@1", "staging")
+    for call, message in (
+        (lambda: registry.unalias("tickets", "stagin"), "tickets has no alias 'stagin'; did you mean 'staging'?"),
+        (lambda: registry.unalias("tickts", "staging"), "no model 'tickts'; did you mean 'tickets'?"),
+        (lambda: registry.unalias("tickets", "../x"), "the alias '../x' cannot stand"),
+        (lambda: registry.unalias("..", "x"), "the name '..' cannot stand"),
+    ):
+        with pytest.raises(InputError) as raised:
+            call()
+        assert message in str(raised.value)
+    assert registry.unalias("tickets", "staging") == "1"
+    assert read_aliases(registry.folder / "tickets") == {"production": "1"}
+    assert registry.unalias("tickets") == "1"
+    assert registry.delete("tickets@1") == ()
+
+
+@given(
+    dates=st.lists(st.integers(0, 5), min_size=1, max_size=6),
+    keep=st.integers(1, 7),
+    pointed=st.sets(st.integers(0, 5), max_size=2),
+)
+def test_pruning_keeps_the_last_and_what_an_alias_points_to(
+    tmp_path_factory: pytest.TempPathFactory, dates: list[int], keep: int, pointed: set[int]
+) -> None:
+    registry = Registry(tmp_path_factory.mktemp("pruned"))
+    home = registry.folder / "tickets"
+    digits = "0" * 64
+    for number, minute in enumerate(dates):
+        (home / str(number)).mkdir(parents=True)
+        (home / str(number) / "bundle.json").touch()
+        run = Run("tickets", str(number), "open", digits, f"2026-11-30T10:0{minute}:00+00:00")
+        (home / str(number) / "run.json").write_text(run.to_json())
+    used = {str(number) for number in pointed if number < len(dates)}
+    (home / "aliases.json").write_text(json.dumps({f"alias{version}": version for version in used}))
+    order = [str(number) for number in sorted(range(len(dates)), key=lambda number: (dates[number], number))]
+    gone = registry.prune("tickets", keep)
+    left = {entry.place.version for entry in registry.entries("tickets")}
+    assert left == {*order[-keep:], *used}
+    assert {place.version for place in gone} == {*order} - left
+    assert {path.name for path in home.iterdir()} == {*left, "aliases.json", ".lock"}
+    assert registry.prune("tickets", keep) == ()
+
+
+def test_pruning_leaves_what_it_cannot_tell_the_age_of(registry: Registry, make: Make) -> None:
+    for number in ("1", "2", "3"):
+        registry.add(make(number, number))
+    (registry.folder / "tickets/1/run.json").write_text("{")
+    assert [str(place) for place in registry.prune("tickets", 1)] == ["tickets@2"]
+    assert [entry.place.version for entry in registry.entries("tickets")] == ["1", "3"]
+    (registry.folder / "tickets/aliases.json").write_text("{")
+    with pytest.raises(BundleError, match=r"aliases.json is broken"):
+        registry.prune("tickets", 1)
+    with pytest.raises(InputError, match="keep is 0"):
+        registry.prune("tickets", 0)
+    with pytest.raises(InputError, match="did you mean 'tickets'"):
+        registry.prune("ticket", 1)
+
+
 def test_versions_are_listed_as_they_came(registry: Registry, make: Make) -> None:
     for number in ("2", "10", "1.9", "1.10"):
         registry.add(make(f"v{number}", number))
@@ -241,8 +353,33 @@ class TestPlaces:
         here = make("tickets@1", version="here")
         assert find_bundle("tickets@1") == Path("tickets@1")
         assert Bundle.open("tickets@1").folder == here
+        with pytest.raises(InputError, match="no version or alias '2'"):
+            find_bundle("tickets@2")
         for path in ("tickets", "a/b@1", "tickets@", "@1", "../tickets@1", "tickets@1@2", ""):
             assert find_bundle(path) == Path(path)
+
+    def test_a_folder_without_a_bundle_hides_nothing(
+        self, registry: Registry, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stored = registry.add(make()).place
+        monkeypatch.chdir(tmp_path)
+        for name in ("tickets@1", "tickets@2", "zebra@1"):
+            Path(name).mkdir()
+        assert find_bundle("tickets@1") == Bundle.open("tickets@1").folder == stored.folder
+        for name, said in (("tickets@2", "no version or alias '2'"), ("zebra@1", "no model 'zebra'")):
+            with pytest.raises(InputError) as raised:
+                find_bundle(name)
+            for words in (f"the folder {name} holds no bundle", said, str(registry.folder)):
+                assert words in str(raised.value)
+        Path("zebra@3").touch()
+        assert find_bundle("zebra@3") == Path("zebra@3"), "a file may be a zip"
+
+    def test_another_registry_is_looked_into(self, registry: Registry, make: Make, tmp_path: Path) -> None:
+        other = Registry(tmp_path / "other")
+        stored = other.add(make()).place
+        assert find_bundle("tickets@1", other.folder) == stored.folder
+        with pytest.raises(InputError, match="it is empty"):
+            find_bundle("tickets@1")
 
     @pytest.mark.parametrize(
         ("reference", "message"),
@@ -313,15 +450,24 @@ class TestBroken:
         place = registry.folder / "tickets" / "aliases.json"
         place.write_text(content)
         for call in (
-            lambda: registry.find("tickets@1"),
+            lambda: registry.find("tickets"),
+            lambda: registry.find("tickets@production"),
             lambda: registry.promote("tickets@1"),
-            lambda: registry.delete("tickets@1", force=True),
+            lambda: registry.unalias("tickets", "production"),
+            lambda: registry.delete("tickets@1"),
             lambda: registry.add(make("other", seed=2)),
             lambda: registry.require_room("tickets", "2"),
         ):
             with pytest.raises(BundleError, match=r"aliases.json is broken: .*delete it and promote again"):
                 call()
+        (entry,) = registry.entries("tickets")
+        assert entry.run is not None
+        assert "aliases.json is broken" in entry.problem
+        assert registry.find("tickets@1") == entry.place, "a version needs no alias"
+        registry.delete("tickets@1", force=True)
+        assert registry.names() == []
         place.unlink()
+        registry.add(make())
         registry.promote("tickets@1")
 
     def test_an_alias_of_a_version_that_is_gone_says_so(self, registry: Registry, make: Make) -> None:
@@ -342,6 +488,14 @@ class TestBroken:
             ({"sead": 1}, "unknown key 'sead'; did you mean 'seed'?"),
             ({"metrics": {"test": [0.5]}}, "metrics.test: expected an object"),
             ({"metrics": {"test": {"team": 0.5}}}, "metrics.test.team: expected an object"),
+            (
+                {"metrics": {"test": {"team": {"accuracy": "?"}}}},
+                "team.accuracy: expected a finite number",
+            ),
+            ({"score": float("nan")}, "run.json is not JSON, or is truncated: NaN is not a JSON number"),
+            ({"hyper_parameters": {"a": [float("-inf")]}}, "-Infinity is not a JSON number"),
+            ('{"score": 1e999}', "the number 1e999 is too large"),
+            ('{"score": 1, "score": 2}', "the key 'score' stands twice"),
             ({"added": 3}, "added: expected a text"),
             ({"format_version": 2}, "written by a newer julia1"),
             ({"version": "2"}, "is of tickets@2, and lies in the folder of another version"),
@@ -401,6 +555,22 @@ class TestBroken:
             ):
                 call()
 
+    def test_a_folder_of_the_name_that_cannot_be_written_is_told_before_training(
+        self, registry: Registry, make: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        registry.require_room("tickets", "1")
+        home = registry.add(make()).place.folder.parent
+        registry.require_room("tickets", "2")
+        denied: list[Path] = []
+        monkeypatch.setattr(os, "access", lambda path, mode: Path(path) not in denied)
+        for place in (registry.folder, home, home / ".lock"):
+            denied[:] = [place]
+            with pytest.raises(BundleError, match=f"you may not write {place};"):
+                registry.require_room("tickets", "2")
+        (registry.folder / "other").touch()
+        with pytest.raises(BundleError, match="other is not a folder"):
+            registry.require_room("other", "1")
+
     def test_a_failed_add_leaves_nothing(self, registry: Registry, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         registry.add(make())
         before = names_below(registry.folder)
@@ -409,7 +579,7 @@ class TestBroken:
             raise OSError(28, "No space left on device")
 
         made = make("other", "2", seed=2)
-        monkeypatch.setattr("julia1.bundle.registry.sync", full)
+        monkeypatch.setattr("julia1.bundle.versions.sync", full)
         with pytest.raises(BundleError, match=r"cannot write in the registry .*: No space left on device"):
             registry.add(made)
         assert names_below(registry.folder) == before
@@ -453,6 +623,56 @@ class TestTogether:
         for process in processes:
             process.join(60)
         assert read_aliases(registry.folder / "tickets") == dict.fromkeys(aliases, "1")
+
+    def test_an_alias_is_no_version_that_came_while_it_waited(self, registry: Registry, make: Make) -> None:
+        registry.add(make())
+        made = make("live", "live", seed=2)
+        reached, waiting = threading.Event(), threading.Event()
+        errors: list[Exception] = []
+
+        def promote() -> None:
+            reached.set()
+            try:
+                registry.promote("tickets@1", "live")
+            except InputError as error:
+                errors.append(error)
+            waiting.set()
+
+        thread = threading.Thread(target=promote)
+        with locked(registry.folder / "tickets"):
+            thread.start()
+            assert reached.wait(30)
+            assert not waiting.wait(0.3), "it waits for the lock"
+            shutil.copytree(made, registry.folder / "tickets" / "live")
+        thread.join(30)
+        assert "tickets has a version 'live'" in str(errors[0])
+        assert read_aliases(registry.folder / "tickets") == {}
+
+    def test_those_who_share_a_group_may_lock(self, registry: Registry, make: Make) -> None:
+        before = os.umask(0o002)
+        try:
+            home = registry.add(make()).place.folder.parent
+        finally:
+            os.umask(before)
+        assert stat.S_IMODE((home / ".lock").stat().st_mode) == 0o664
+
+    def test_windows_is_asked_until_it_grants_the_lock(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        answers: list[int | None] = [errno.EDEADLK, errno.EDEADLK, None, errno.EDEADLK, errno.ENOLCK]
+
+        def locking(handle: int, mode: int, number: int) -> None:
+            answer = answers.pop(0)
+            if answer is not None:
+                raise OSError(answer, "not now")
+
+        monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(locking=locking, LK_LOCK=1))
+        with monkeypatch.context() as patch:
+            patch.setattr("julia1.bundle.files.sys", SimpleNamespace(platform="win32"))
+            with locked(tmp_path):
+                assert len(answers) == 2
+            with pytest.raises(OSError, match="not now") as raised, locked(tmp_path):
+                pass
+        assert raised.value.errno == errno.ENOLCK
+        assert answers == []
 
 
 class TestComparison:

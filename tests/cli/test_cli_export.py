@@ -33,6 +33,13 @@ def test_export_prints_files_and_parity(run: Run, folder: Path, tmp_path: Path) 
     assert "no limit is held" in done.out
 
 
+def test_a_bundle_is_exported_after_it_was_kept(run: Run, folder: Path, tmp_path: Path) -> None:
+    kept = run("registry", "add", folder, "--registry", tmp_path / "registry", "--json").data["folder"]
+    for name, place in (("kept", kept), ("run", folder)):
+        done = run("export", place, "-o", tmp_path / name)
+        assert done.code == 0, done.error
+
+
 @pytest.mark.parametrize("format", ["onnx", "exported", "eager"])
 def test_export_as_json(run: Run, folder: Path, tmp_path: Path, format: str) -> None:
     rows = tmp_path / "rows.jsonl"

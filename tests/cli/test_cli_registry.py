@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from cli_samples import ASK, FakeDecider, Ran
 
 from julia1.bundle import BundleWriter, Registry
 from julia1.cli.registry import for_training, keep
-from julia1.errors import BundleError
+from julia1.errors import BundleError, InputError
 
 Run = Callable[..., Ran]
 
@@ -57,10 +58,11 @@ def test_a_bundle_is_added_listed_and_shown(run: Run, registry: Registry, tmp_pa
     assert run("registry", "list").out == f"the registry {registry.folder} is empty\n"
     assert run("registry", "list", "--json").data == []
     folder = made(tmp_path, "1")
-    assert run("registry", "add", folder).out == "in the registry as tickets@1\n"
-    assert run("registry", "add", folder).out == "the registry has it already, as tickets@1\n"
+    where = f"the registry {registry.folder}"
+    assert run("registry", "add", folder).out == f"in {where} as tickets@1\n"
+    assert run("registry", "add", folder).out == f"{where} has it already, as tickets@1\n"
     other = made(tmp_path, "1", seed=2)
-    assert run("registry", "add", other).out == "in the registry as tickets@1.2 (tickets@1 is another model)\n"
+    assert run("registry", "add", other).out == f"in {where} as tickets@1.2 (tickets@1 is another model)\n"
     stored = run("registry", "add", other, "--version", "7", "--json").data
     assert stored == {"name": "tickets", "version": "7", "folder": str(registry.folder / "tickets/7"), "new": True}
     listed = run("registry", "list", "tickets").out.splitlines()
@@ -124,6 +126,65 @@ def test_another_registry_is_named_with_a_flag(run: Run, registry: Registry, tmp
     assert "tickets@1" in run("registry", "list", "--registry", elsewhere).out
 
 
+def test_the_registry_of_the_flag_is_looked_into(run: Run, registry: Registry, tmp_path: Path) -> None:
+    elsewhere = Registry(tmp_path / "elsewhere")
+    elsewhere.add(made(tmp_path, "1"))
+    added = run("registry", "add", "tickets@1", "--version", "2", "--registry", elsewhere.folder)
+    assert added.out == f"in the registry {elsewhere.folder} as tickets@2\n"
+    assert "it is empty" in run("registry", "add", "tickets@1").failed()
+    assert registry.names() == []
+
+
+def test_an_alias_is_taken_away(run: Run, two: Registry) -> None:
+    two.promote("tickets@1")
+    two.promote("tickets@2", "staging")
+    assert run("registry", "unalias", "tickets", "production").out == "tickets@production is gone; it was tickets@1\n"
+    gone = run("registry", "unalias", "tickets", "staging", "--json").data
+    assert gone == {"name": "tickets", "alias": "staging", "version": "2"}
+    assert "no alias 'production'; it is empty" in run("registry", "unalias", "tickets", "production").failed()
+
+
+def test_prune_says_what_is_gone(run: Run, two: Registry, tmp_path: Path) -> None:
+    two.add(made(tmp_path, "3", seed=3))
+    two.promote("tickets@1")
+    assert (
+        run("registry", "prune", "tickets", "--keep", "1").out == "tickets@2 is deleted\nleft: tickets@1, tickets@3\n"
+    )
+    assert run("registry", "prune", "tickets", "--keep", "1").out == "left: tickets@1, tickets@3\n"
+    two.unalias("tickets")
+    pruned = run("registry", "prune", "tickets", "--keep", "1", "--json").data
+    assert pruned == {"deleted": ["tickets@1"], "left": ["tickets@3"]}
+    assert "'0' is not a whole number" in run("registry", "prune", "tickets", "--keep", "0").failed()
+    assert "--keep" in run("registry", "prune", "tickets").failed()
+
+
+def test_broken_aliases_stop_neither_a_list_nor_a_version(
+    run: Run, two: Registry, tmp_path: Path, decider: FakeDecider
+) -> None:
+    with BundleWriter(tmp_path / "other") as writer:
+        two.add(writer.finish(replace(small_manifest(writer, "1"), name="other")).folder)
+    (two.folder / "tickets/aliases.json").write_text("{")
+    listed = run("registry", "list")
+    assert listed.code == 0
+    assert [line.split()[0] for line in listed.out.splitlines()] == ["version", "other@1", "tickets@1", "tickets@2"]
+    assert listed.out.count("aliases.json is broken") == 2
+    assert "0.75" in listed.out
+    assert [bool(entry["problem"]) for entry in run("registry", "list", "--json").data] == [False, True, True]
+    assert run("decide", "a text", *ASK, "--model", "tickets@1").code == 0
+    assert decider.loaded[-1]["bundle"] == two.folder / "tickets/1"
+    assert "or force it" in run("registry", "delete", "tickets@1").failed(code=1)
+    assert run("registry", "delete", "tickets@1", "--force").code == 0
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999"])
+def test_a_number_that_is_none_is_one_error(run: Run, two: Registry, value: str) -> None:
+    place = two.folder / "tickets/1/run.json"
+    place.write_text(place.read_text().replace("0.75", value, 1))
+    for command in (["show", "tickets@1"], ["compare", "tickets@1", "tickets@2"]):
+        assert str(place) in run("registry", *command, "--json").failed(code=1)
+    assert str(place) in run("registry", "list", "--json").out
+
+
 def test_a_broken_version_is_listed_with_its_problem(run: Run, two: Registry) -> None:
     (two.folder / "tickets/1/run.json").write_text("{")
     done = run("registry", "list")
@@ -185,15 +246,23 @@ def test_training_is_refused_before_it_starts_when_it_could_not_be_kept(
     line = run(*command, "--registry", tmp_path / "file/registry").failed(code=1)
     assert "cannot write in the registry" in line
     assert "--no-register" in line
-    assert "the version 'a b' cannot stand" in run(*command, "--bundle-version", "a b").failed()
+    refused = run(*command, "--bundle-version", "a b").failed()
+    assert "the version 'a b' cannot stand" in refused
+    assert "--bundle-version gives another" in refused
+    refused = run("train", rows, "-o", tmp_path / "my model").failed()
+    assert "the name 'my model' cannot stand" in refused
+    assert "--name gives another" in refused
     assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "my model").exists()
 
 
 def test_what_cannot_be_kept_is_said_to_be_whole(registry: Registry, tmp_path: Path) -> None:
-    folder = made(tmp_path, "1")
+    folder = made(tmp_path, "1").rename(tmp_path / "my run")
     registry.folder.touch()
-    with pytest.raises(BundleError, match=r"the bundle is whole: to keep it, run  julia1 registry add .*made-1"):
+    with pytest.raises(BundleError) as raised:
         keep(registry, folder)
+    command = f"julia1 registry add '{folder}' --registry {registry.folder}"
+    assert f"the bundle is whole: to keep it, run  {command}" in str(raised.value)
 
 
 @pytest.mark.parametrize("flags", [["--no-register"], ["--registry", "there"]])
@@ -204,6 +273,31 @@ def test_a_recipe_takes_no_registry(run: Run, tmp_path: Path, flags: list[str]) 
 
 
 def test_nothing_is_kept_when_that_is_asked_for() -> None:
-    from argparse import Namespace
-
     assert for_training(Namespace(no_register=True, registry=None), "tickets", "not a name") is None
+
+
+def test_a_default_registry_that_cannot_be_written_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "home").touch()
+    default, named = Namespace(no_register=False, registry=None), tmp_path / "home/registry"
+    with pytest.raises(BundleError, match="cannot write in the registry .*--no-register trains without it"):
+        for_training(Namespace(no_register=False, registry=named), "tickets", "1")
+    monkeypatch.setenv("JULIA1_REGISTRY", str(named))
+    with pytest.raises(BundleError, match="cannot write in the registry .*--no-register trains without it"):
+        for_training(default, "tickets", "1")
+    monkeypatch.delenv("JULIA1_REGISTRY")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    assert for_training(default, "tickets", "1") is None
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("julia1: warning: this model will not be kept as a version: cannot write in the registry")
+    with pytest.raises(InputError, match="the name 'my model' cannot stand"):
+        for_training(default, "my model", "1")
+    monkeypatch.setenv("XDG_DATA_HOME", "")
+    monkeypatch.setattr(Path, "home", no_home)
+    assert for_training(default, "tickets", "1") is None
+    assert "there is no home folder" in capsys.readouterr().err
+
+
+def no_home() -> Path:
+    raise RuntimeError("Could not determine home directory.")

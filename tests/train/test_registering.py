@@ -20,10 +20,12 @@ from julia1 import load  # noqa: E402
 from julia1.bundle import Bundle, Registry, find_bundle  # noqa: E402
 from julia1.bundle.runs import compare  # noqa: E402
 from julia1.cli.app import main  # noqa: E402
+from julia1.errors import BundleError, InputError  # noqa: E402
 from julia1.train.data.files import Columns  # noqa: E402
 from julia1.train.data.rows import read_rows  # noqa: E402
 from julia1.train.environment import PACKAGES, environment  # noqa: E402
 from julia1.train.parts import Parts, data_hashes  # noqa: E402
+from julia1.train.teaching import find_teacher  # noqa: E402
 
 ROWS: list[dict[str, Any]] = [
     {"text": "a", "label": "x", "age": 3},
@@ -155,6 +157,55 @@ def test_the_command_keeps_its_bundle(
 
     further = train("further", "--epochs", "1", "--base", "topics@production")
     assert registry.run(registry.find(f"topics@{further['registry']['version']}")).parent == "topics@1.2"
+
+
+def test_figures_are_told_and_the_bundle_found_whatever_happens_to_the_registry(
+    tiny_bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = Registry(tmp_path / "my registry")
+    registry.add(tiny_bundle)
+    topics = ("food", "music")
+    rows = [{"text": f"please {topics[i % 2]} order {i} today", "label": topics[i % 2]} for i in range(60)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    command = ["train", str(tmp_path / "rows.jsonl"), "-o", str(tmp_path / "out"), "--name", "topics", "--epochs", "1"]
+    command += ["--base", "tiny@1", "--max-tokens", "16", "--registry", str(registry.folder)]
+
+    def train(day: str, *flags: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("julia1.cli.train.today", lambda: day)
+        return main([*command, *flags]), *capsys.readouterr()
+
+    code, out, error = train("2026.11.29")
+    assert code == 0, error
+    assert out.splitlines()[-1] == f"in the registry {registry.folder} as topics@2026.11.29"
+    assert registry.run(registry.find("topics")).parent == "tiny@1"
+    code, out, error = train("2026.11.30")
+    assert out.splitlines()[-1] == f"the registry {registry.folder} has it already, as topics@2026.11.29"
+    assert train("2026.11.30", "--bundle-version", "best", "--json")[0] == 0
+    assert [entry.place.version for entry in registry.entries("topics")] == ["2026.11.29", "best"]
+
+    def full(*arguments: object, **settings: object) -> None:
+        raise BundleError("no space left")
+
+    monkeypatch.setattr(Registry, "add", full)
+    code, out, error = train("2026.11.30")
+    assert code == 1
+    assert "test rows" in out
+    added = f"julia1 registry add {tmp_path / 'out/bundle'} --registry '{registry.folder}'"
+    assert error.splitlines()[-1] == f"julia1: error: no space left; the bundle is whole: to keep it, run  {added}"
+    monkeypatch.setattr("julia1.cli.train_rows.warn_of_guarantees", lambda fitted: True)
+    code, out, error = train("2026.11.30", "--json")
+    assert code == 3, "a guarantee that failed is not lost"
+    assert json.loads(out)["registry"] is None
+    assert json.loads(out)["test"]
+    assert "the bundle is whole" in error
+
+
+def test_a_teacher_is_found_in_the_registry_of_the_flag(tiny_bundle: Path, tmp_path: Path) -> None:
+    registry = Registry(tmp_path / "registry")
+    registry.add(tiny_bundle)
+    assert find_teacher("tiny@1", registry.folder).name == find_teacher(tiny_bundle).name
+    with pytest.raises(InputError, match="no model 'tiny'"):
+        find_teacher("tiny@1", tmp_path / "empty")
 
 
 def test_time_of_training_is_summed_over_its_sittings(tiny_bundle: Path, tmp_path: Path) -> None:

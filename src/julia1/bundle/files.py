@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -14,6 +15,7 @@ from typing import IO
 
 from julia1.errors import BundleError
 
+LOCK_FILE = ".lock"
 _CHUNK = 1 << 20
 _NO_NAME = {*map(chr, range(32)), "\x7f", *'<>"|?*'}
 _DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
@@ -128,12 +130,12 @@ def hash_stream(file: IO[bytes]) -> str:
 
 def sync(place: Path) -> None:
     """Have the disk hold a file or folder for good, so that a rename after it never shows half of it."""
-    if place.is_dir():
-        if os.name == "nt":  # Windows cannot sync a folder
+    mode = os.O_RDONLY  # it may be a file that is not to be written any more
+    if os.name == "nt":
+        if place.is_dir():  # Windows cannot sync a folder
             return
-        handle = os.open(place, os.O_RDONLY)
-    else:
-        handle = os.open(place, os.O_RDWR | getattr(os, "O_BINARY", 0))
+        mode = os.O_RDWR | getattr(os, "O_BINARY", 0)  # nor what was opened to be read
+    handle = os.open(place, mode)
     try:
         os.fsync(handle)
     finally:
@@ -160,12 +162,18 @@ def write_whole(place: Path, content: str) -> None:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Wait until no other process or thread holds the folder, then hold it. A process that ends lets go of it."""
-    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)  # umask says whether a group may lock it too
     try:
         if sys.platform == "win32":
             import msvcrt
 
-            msvcrt.locking(handle, msvcrt.LK_LOCK, 1)
+            while True:
+                try:
+                    msvcrt.locking(handle, msvcrt.LK_LOCK, 1)
+                    break
+                except OSError as error:
+                    if error.errno != errno.EDEADLK:  # Windows gives up after ten seconds
+                        raise
         else:
             import fcntl
 

@@ -9,7 +9,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from julia1.bundle._fields import Place, array, integer, mapping, number, one_of, record, refuse_unknown, text
+from julia1.bundle._fields import (
+    Place,
+    array,
+    integer,
+    mapping,
+    number,
+    one_of,
+    record,
+    refuse_unknown,
+    strict_json,
+    text,
+)
 from julia1.bundle.encoding import ENCODINGS, EncodingSettings
 from julia1.bundle.files import inside, is_lfs_pointer, path_problem, reason
 from julia1.bundle.heads import FeatureSpec, HeadSpec
@@ -242,7 +253,7 @@ class Manifest:
     def from_json(cls, source: str, file: str = MANIFEST_FILE) -> Manifest:
         """Read JSON text; raises ``BundleError``, naming ``file``."""
         try:
-            data = json.loads(source, object_pairs_hook=_no_repeats, parse_constant=_no_constant)
+            data = strict_json(source)
         except (ValueError, RecursionError) as error:
             raise BundleError(f"{file} is not JSON, or is truncated: {error}") from None
         return cls.from_dict(data, Place(file))
@@ -357,15 +368,3 @@ def _name(data: object, place: Place) -> str:
     if not isinstance(data, str) or not NAME.fullmatch(data):
         raise place.wrong("a name of up to 100 letters, digits, '.', '_' and '-'", data)
     return data
-
-
-def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice in one object")
-    return found
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from julia1 import settings
-from julia1.bundle.files import path_problem, reason
+from julia1.bundle.files import path_problem, present, reason
 from julia1.bundle.manifest import MANIFEST_FILE, NAME
 from julia1.content import shown
 from julia1.errors import BundleError, InputError
@@ -40,20 +40,32 @@ class Located:
         return f"{self.name}@{self.version}"
 
 
-def find_bundle(place: str | Path) -> Path:
-    """The path of a bundle: ``place`` itself, unless nothing stands there and it has the form NAME@WHAT.
+def find_bundle(place: str | Path, registry: Path | None = None) -> Path:
+    """The path of a bundle: ``place`` itself, unless it has the form NAME@WHAT and no file or bundle stands there.
+
+    Args:
+        place: a path, NAME@VERSION or NAME@ALIAS.
+        registry: the registry's folder; that of JULIA1_REGISTRY, or its default, when ``None``.
 
     Raises:
         InputError: the registry has nothing of that name, version or alias.
         BundleError: the registry's ``aliases.json`` is broken.
     """
-    if _REFERENCE.fullmatch(str(place)) and not Path(place).exists():
-        return resolve(settings.registry_folder(), str(place)).folder
-    return Path(place)
+    path = Path(place)
+    if not _REFERENCE.fullmatch(str(place)) or path.is_file() or (path.is_dir() and present(path, MANIFEST_FILE)):
+        return path
+    try:
+        return resolve(settings.registry_folder() if registry is None else registry, str(place)).folder
+    except InputError as error:
+        if not path.exists():
+            raise
+        raise InputError(f"the folder {place} holds no bundle (it has no {MANIFEST_FILE}), and {error}") from None
 
 
 def resolve(root: Path, reference: str) -> Located:
     """What NAME@VERSION, NAME@ALIAS or NAME means; NAME alone is its production version, or the only one.
+
+    A version is found without ``aliases.json``, so that a broken one does not hide it.
 
     Args:
         root: the registry's folder.
@@ -67,7 +79,9 @@ def resolve(root: Path, reference: str) -> Located:
     home = root / require_name("name", name)
     versions = versions_of(home)
     if not versions:
-        raise InputError(f"the registry {root} has no model {name!r}; {_nearest(name, names_of(root))}")
+        raise InputError(f"the registry {root} has no model {name!r}; {nearest(name, names_of(root))}")
+    if at and what in versions:
+        return Located(name, what, home / what)
     aliases = read_aliases(home)
     if at:
         require_name("version", what)
@@ -81,7 +95,9 @@ def resolve(root: Path, reference: str) -> Located:
             raise BundleError(
                 f"{home / ALIASES_FILE}: {what!r} names version {version!r}, which is not there: promote another one"
             )
-        raise InputError(f"{name} has no version or alias {what!r}; {_nearest(what, [*versions, *aliases])}")
+        raise InputError(
+            f"in the registry {root}, {name} has no version or alias {what!r}; {nearest(what, [*versions, *aliases])}"
+        )
     return Located(name, version, home / version)
 
 
@@ -145,7 +161,8 @@ def _folders(place: Path) -> list[str]:
         raise BundleError(f"cannot read {place}: {reason(error)}") from None
 
 
-def _nearest(given: str, known: Sequence[str]) -> str:
+def nearest(given: str, known: Sequence[str]) -> str:
+    """What to say of a name that is not known."""
     near = difflib.get_close_matches(given, known, 1)
     if near:
         return f"did you mean {near[0]!r}?"

@@ -50,8 +50,8 @@ class Bundle:
         when one is chosen, by ``check_variant``.
 
         Args:
-            path: a bundle's folder, or one zip of it, which is unpacked into the cache once; or, where no such path
-                exists, NAME@VERSION or NAME@ALIAS of the registry.
+            path: a bundle's folder, or one zip of it, which is unpacked into the cache once; or, where no bundle is
+                there, NAME@VERSION or NAME@ALIAS of the registry.
             verify: whether to hash the tokenizer.
 
         Raises:

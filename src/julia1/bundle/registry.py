@@ -15,27 +15,26 @@ import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from dataclasses import replace as changed
-from datetime import datetime, timezone
 from pathlib import Path
 
 from julia1 import settings
-from julia1.bundle.card import version_sentence
-from julia1.bundle.files import hash_file, locked, partial_name, reason, sync, write_whole
-from julia1.bundle.manifest import MANIFEST_FILE, FileEntry, Manifest, read_manifest
+from julia1.bundle.files import LOCK_FILE, hash_file, locked, partial_name, reason, sync, write_whole
+from julia1.bundle.manifest import MANIFEST_FILE, Manifest
 from julia1.bundle.places import (
     ALIASES_FILE,
     PRODUCTION,
     Located,
     names_of,
+    nearest,
     read_aliases,
     require_name,
     resolve,
     version_key,
     versions_of,
 )
-from julia1.bundle.reader import Bundle, verify_bundle
+from julia1.bundle.reader import Bundle
 from julia1.bundle.runs import RUN_FILE, Run, content_hash, read_run
+from julia1.bundle.versions import fill, has_content, require_run, require_whole
 from julia1.errors import BundleError, InputError, VerificationError
 
 
@@ -47,7 +46,7 @@ class Entry:
         place: name, version and folder.
         aliases: that point to it, sorted.
         run: what is known of it; ``None`` when ``run.json`` is broken.
-        problem: why it is broken, else empty.
+        problem: why ``run.json`` or ``aliases.json`` is broken, else empty.
     """
 
     place: Located
@@ -93,7 +92,6 @@ class Registry:
 
         Raises:
             InputError: there is no such name.
-            BundleError: ``aliases.json`` is broken.
         """
         home = self.folder / require_name("name", name)
         versions = versions_of(home)
@@ -122,14 +120,18 @@ class Registry:
             InputError: a name or version that cannot stand in it, or that is an alias.
             BundleError: the folder cannot be written, or ``aliases.json`` is broken.
         """
-        self._require_no_alias(self.folder / require_name("name", name), require_name("version", version))
+        home = self.folder / require_name("name", name)
+        self._require_no_alias(home, require_name("version", version))
         with self._writing():
             self.folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(self.folder, os.W_OK | os.X_OK):
-            raise self._unwritable("you may not write there")
+        if home.exists() and not home.is_dir():
+            raise self._unwritable(f"{home} is not a folder")
+        for place, needed in ((self.folder, os.W_OK | os.X_OK), (home, os.W_OK | os.X_OK), (home / LOCK_FILE, os.W_OK)):
+            if place.exists() and not os.access(place, needed):
+                raise self._unwritable(f"you may not write {place}")
 
-    def add(self, place: str | Path, version: str | None = None) -> Stored:
-        """Keep a bundle: its files are linked to where the file system allows it, else copied.
+    def add(self, place: str | Path, version: str | None = None, *, once: bool = False) -> Stored:
+        """Keep a copy of a bundle.
 
         A version is never overwritten. When it is taken by another model, VERSION.2 is given, or .3 and so on, and the
         stored ``bundle.json`` and card say so. The same content is not stored twice under one version; two bundles that
@@ -138,6 +140,7 @@ class Registry:
         Args:
             place: of the bundle.
             version: to store it as, instead of the bundle's own.
+            once: not to store it when any version of the name has the same content, for a version that nobody chose.
 
         Raises:
             InputError: a name or version that cannot stand in the registry.
@@ -151,27 +154,24 @@ class Registry:
             raise InputError(
                 f"{bundle.source} has a file {RUN_FILE!r}, which the registry writes: give it another name"
             )
-        _require_whole(bundle.source)
+        require_whole(bundle.source)
         home = self.folder / name
-        staged = home / partial_name(wanted)
         with self._writing():
-            try:
-                staged.mkdir(parents=True)
-                _take_files(bundle, staged)
-                with locked(home):
-                    chosen, known = self._free(home, manifest, wanted)
-                    target = home / chosen
-                    if known:
-                        with contextlib.suppress(BundleError):
-                            read_run(target)
-                            return Stored(Located(name, chosen, target), wanted, new=False)
-                        _write_run(target)
-                    else:
-                        _finish(bundle, staged, chosen)
+            home.mkdir(parents=True, exist_ok=True)
+            with locked(home):
+                chosen, known = self._free(home, manifest, wanted, once)
+                target = home / chosen
+                if known:
+                    require_run(target)
+                else:
+                    staged = home / partial_name(chosen)
+                    try:
+                        staged.mkdir()
+                        fill(staged, bundle, chosen)
                         staged.rename(target)
-                        sync(home)
-            finally:
-                shutil.rmtree(staged, ignore_errors=True)
+                    finally:
+                        shutil.rmtree(staged, ignore_errors=True)
+                    sync(home)
         return Stored(Located(name, chosen, target), wanted, new=not known)
 
     def promote(self, reference: str, alias: str = PRODUCTION) -> tuple[Located, str | None]:
@@ -186,13 +186,13 @@ class Registry:
             VerificationError: a file of the version is not the one that was added.
             BundleError: a broken ``run.json`` or ``aliases.json``, or the registry cannot be written.
         """
-        place = self._exact(reference)
-        home = place.folder.parent
-        if require_name("alias", alias) in versions_of(home):
-            raise InputError(f"{place.name} has a version {alias!r}: give the alias another name")
+        require_name("alias", alias)
+        home = self._exact(reference).folder.parent
         with self._writing(), locked(home):
-            place = resolve(self.folder, str(place))  # it may have been deleted while we waited
-            _require_whole(place.folder)
+            place = self._exact(reference)  # it may have been deleted, or the alias promoted, while we waited
+            if alias in versions_of(home):
+                raise InputError(f"{place.name} has a version {alias!r}: give the alias another name")
+            require_whole(place.folder)
             if hash_file(place.folder / MANIFEST_FILE) != self.run(place).bundle_sha256:
                 raise VerificationError(
                     f"{place.folder / MANIFEST_FILE} is not the one that was added: delete {place} and add it again"
@@ -202,12 +202,33 @@ class Registry:
             _write_aliases(home, {**aliases, alias: place.version})
         return place, replaced
 
+    def unalias(self, name: str, alias: str = PRODUCTION) -> str:
+        """Take an alias away; returns the version that it pointed to, which stays.
+
+        Raises:
+            InputError: no such name or alias.
+            BundleError: ``aliases.json`` is broken, or the registry cannot be written.
+        """
+        home = self.folder / require_name("name", name)
+        require_name("alias", alias)
+        if not versions_of(home) and not read_aliases(home):
+            resolve(self.folder, name)  # says which names there are
+        with self._writing(), locked(home):
+            aliases = read_aliases(home)
+            if alias not in aliases:
+                raise InputError(
+                    f"in the registry {self.folder}, {name} has no alias {alias!r}; {nearest(alias, sorted(aliases))}"
+                )
+            version = aliases.pop(alias)
+            _write_aliases(home, aliases)
+        return version
+
     def delete(self, reference: str, *, force: bool = False) -> tuple[str, ...]:
         """Delete a version; returns the aliases that pointed to it and are gone with it.
 
         Args:
             reference: NAME@VERSION; an alias is not taken, so that nothing else than what was meant is deleted.
-            force: delete it even though an alias points to it.
+            force: delete it even though an alias points to it, or ``aliases.json`` is broken so that nobody can tell.
 
         Raises:
             InputError: no such version, or an alias points to it.
@@ -219,42 +240,91 @@ class Registry:
         home = place.folder.parent
         with self._writing(), locked(home):
             place = resolve(self.folder, reference)
-            gone = self.aliases(place)
+            try:
+                aliases = read_aliases(home)
+            except BundleError as error:
+                if not force:
+                    raise BundleError(f"{error}; or force it") from None
+                aliases = {}
+            gone = tuple(sorted(alias for alias, version in aliases.items() if version == place.version))
             if gone and not force:
                 raise InputError(f"{place} is {', '.join(gone)}: promote another version first, or force it")
-            if gone:
-                aliases = read_aliases(home)
-                _write_aliases(home, {alias: version for alias, version in aliases.items() if alias not in gone})
             doomed = home / partial_name(place.version)
-            place.folder.rename(doomed)
+            place.folder.rename(doomed)  # first: an alias that is left behind says so, one that is lost does not
+            if gone:
+                try:
+                    _write_aliases(home, {alias: version for alias, version in aliases.items() if alias not in gone})
+                except OSError:
+                    doomed.rename(place.folder)
+                    raise
             sync(home)
             shutil.rmtree(doomed, ignore_errors=True)
         return gone
 
+    def prune(self, name: str, keep: int) -> tuple[Located, ...]:
+        """Delete all but the versions that came last and those that an alias points to; returns what is gone.
+
+        A version whose ``run.json`` is broken stays too: nobody can tell when it came.
+
+        Args:
+            name: of the model.
+            keep: how many of the last to keep, at least 1; one that an alias points to counts where it is among them.
+
+        Raises:
+            InputError: no such name.
+            BundleError: ``aliases.json`` is broken, or the registry cannot be written.
+        """
+        if keep < 1:
+            raise InputError(f"keep is {keep}: keep at least 1 version, or delete them by their names")
+        self.entries(name)  # says which names there are
+        home = self.folder / name
+        doomed: list[tuple[Located, Path]] = []
+        with self._writing(), locked(home):
+            used = set(read_aliases(home).values())
+            dated = [entry.place for entry in self.entries(name) if entry.run is not None]
+            for place in dated[:-keep]:
+                if place.version not in used:
+                    hidden = home / partial_name(place.version)
+                    place.folder.rename(hidden)
+                    doomed.append((place, hidden))
+            sync(home)
+            for _, hidden in doomed:
+                shutil.rmtree(hidden, ignore_errors=True)
+        return tuple(place for place, _ in doomed)
+
     def _entry(self, place: Located) -> Entry:
-        aliases = self.aliases(place)
+        aliases: tuple[str, ...] = ()
+        run, problems = None, []
         try:
-            return Entry(place, aliases, read_run(place.folder))
+            aliases = self.aliases(place)
         except BundleError as error:
-            return Entry(place, aliases, None, str(error))
+            problems.append(str(error))
+        try:
+            run = read_run(place.folder)
+        except BundleError as error:
+            problems.append(str(error))
+        return Entry(place, aliases, run, "; ".join(problems))
 
     def _exact(self, reference: str) -> Located:
         if "@" not in reference:
             raise InputError(f"{reference!r} names no version: write NAME@VERSION")
         return resolve(self.folder, reference)
 
-    def _free(self, home: Path, manifest: Manifest, wanted: str) -> tuple[str, bool]:
+    def _free(self, home: Path, manifest: Manifest, wanted: str, once: bool) -> tuple[str, bool]:
         """The version to store a manifest as, and whether the same content stands there already."""
         content = content_hash(manifest)
+        if once:
+            for version in versions_of(home):
+                if has_content(home / version, content):
+                    return version, True
         number = 1
         while True:
             version = require_name("version", wanted if number == 1 else f"{wanted}.{number}")
             self._require_no_alias(home, version)
             if not (home / version).exists():
                 return version, False
-            with contextlib.suppress(BundleError):  # one that is broken is another one
-                if content_hash(read_manifest(home / version)) == content:
-                    return version, True
+            if has_content(home / version, content):
+                return version, True
             number += 1
 
     def _require_no_alias(self, home: Path, version: str) -> None:
@@ -270,54 +340,6 @@ class Registry:
 
     def _unwritable(self, why: str) -> BundleError:
         return BundleError(f"cannot write in the registry {self.folder}: {why}; JULIA1_REGISTRY names another folder")
-
-
-def _require_whole(source: Path) -> None:
-    try:
-        wrong = [check.problem for check in verify_bundle(source) if check.status == "wrong"]
-    except BundleError as error:
-        wrong = [str(error)]
-    if wrong:
-        raise VerificationError(wrong[0])
-
-
-def _take_files(bundle: Bundle, staged: Path) -> None:
-    """Link or copy every file that is there; a checkpoint may have been left out."""
-    for entry in bundle.manifest.all_files():
-        source, place = bundle.path(entry), staged / entry.path
-        if source.exists():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                place.hardlink_to(source.resolve())
-            except OSError:  # another file system, or one without hard links
-                shutil.copyfile(source, place)
-
-
-def _finish(bundle: Bundle, staged: Path, version: str) -> None:
-    """Write manifest and run, and have the disk hold it all."""
-    manifest = bundle.manifest
-    if version == manifest.version:
-        shutil.copyfile(bundle.folder / MANIFEST_FILE, staged / MANIFEST_FILE)
-    else:
-        named = changed(manifest, version=version)
-        if manifest.card is not None:
-            place = staged / manifest.card.path
-            old = place.read_text(encoding="utf-8", errors="surrogateescape")
-            new = old.replace(version_sentence(manifest.version), version_sentence(version))
-            if new != old:
-                write_whole(place, new)  # under a new name first: what stands there may be a link
-                card = FileEntry(manifest.card.path, hash_file(place), place.stat().st_size)
-                named = changed(named, card=card)
-        write_whole(staged / MANIFEST_FILE, named.to_json())
-    _write_run(staged)
-    for place in sorted(staged.rglob("*"), reverse=True):
-        sync(place)
-    sync(staged)
-
-
-def _write_run(folder: Path) -> None:
-    added = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    write_whole(folder / RUN_FILE, Run.of(read_manifest(folder), hash_file(folder / MANIFEST_FILE), added).to_json())
 
 
 def _write_aliases(home: Path, aliases: dict[str, str]) -> None:

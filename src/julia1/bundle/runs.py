@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from julia1.bundle._fields import Place, integer, mapping, record, text
+from julia1.bundle._fields import Place, integer, mapping, number, record, strict_json, text
 from julia1.bundle.files import reason
 from julia1.bundle.manifest import Manifest
 from julia1.errors import BundleError
@@ -111,7 +111,9 @@ class Run:
             mapping(fields[key], place.key(key))
         for part, heads in fields["metrics"].items():
             for head, figures in mapping(heads, place.key("metrics").key(part)).items():
-                mapping(figures, place.key("metrics").key(part).key(head))
+                at = place.key("metrics").key(part).key(head)
+                for figure, value in mapping(figures, at).items():
+                    number(value, at.key(figure))
         return cls(**fields)
 
     def to_dict(self) -> dict[str, Any]:
@@ -128,7 +130,7 @@ def read_run(folder: Path) -> Run:
     place = folder / RUN_FILE
     mend = f"to write it anew from the bundle, run  julia1 registry add {folder} --registry {folder.parent.parent}"
     try:
-        run = Run.from_dict(json.loads(place.read_text(encoding="utf-8")), Place(str(place)))
+        run = Run.from_dict(strict_json(place.read_text(encoding="utf-8")), Place(str(place)))
     except FileNotFoundError:
         raise BundleError(f"{place} is missing; {mend}") from None
     except OSError as error:

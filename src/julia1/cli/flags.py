@@ -36,15 +36,25 @@ def fraction(text: str) -> float:
 
 
 def bundle(text: str) -> Path:
-    """The path of a bundle, which must be there; NAME@VERSION is looked up in the registry."""
-    from julia1.bundle.places import find_bundle
-
+    """The path of a bundle, which must be there; NAME@VERSION is looked up in the default registry."""
     try:
-        path = find_bundle(text)
+        return bundle_path(text)
     except InputError as error:  # argparse would drop its message
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def bundle_path(text: str, registry: Path | None = None) -> Path:
+    """The path of a bundle; NAME@VERSION is looked up in the registry in this folder, or in the default one.
+
+    Raises:
+        InputError: there is none.
+        BundleError: ``aliases.json`` of the name is broken.
+    """
+    from julia1.bundle.places import find_bundle
+
+    path = find_bundle(text, registry)
     if not path.exists():
-        raise argparse.ArgumentTypeError(
+        raise InputError(
             f"there is no bundle at {text!r}: give the folder or zip of one, or NAME@VERSION of the registry"
         )
     return path

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from julia1.cli.flags import Commands, add_json, bundle
+from julia1 import settings
+from julia1.cli.flags import Commands, add_json, bundle_path, positive
 from julia1.cli.printing import columns, count, one_line, print_json, size, to_json
-from julia1.errors import BundleError, Julia1Error
+from julia1.errors import BundleError, InputError, Julia1Error
 
 if TYPE_CHECKING:
     from julia1.bundle.places import Located
@@ -55,11 +58,17 @@ def add_to(commands: Commands) -> None:
     promote = command("promote", run_promote, "have an alias point to a version whose files verify")
     promote.add_argument("version", metavar="NAME@VERSION", help="the version, or NAME@ALIAS")
     promote.add_argument("alias", nargs="?", metavar="ALIAS", help="production without it")
+    unalias = command("unalias", run_unalias, "take an alias away; the version stays")
+    unalias.add_argument("name", metavar="NAME", help="of the model")
+    unalias.add_argument("alias", metavar="ALIAS", help="such as production")
     delete = command("delete", run_delete, "delete a version that no alias points to")
     delete.add_argument("version", metavar="NAME@VERSION", help="the version")
     delete.add_argument("--force", action="store_true", help="delete it, and the aliases that point to it")
+    prune = command("prune", run_prune, "delete all but the last versions and those that an alias points to")
+    prune.add_argument("name", metavar="NAME", help="of the model")
+    prune.add_argument("--keep", type=positive, metavar="N", required=True, help="how many of the last to keep")
     add = command("add", run_add, "keep a bundle that was made elsewhere")
-    add.add_argument("bundle", type=bundle, metavar="BUNDLE", help="folder or zip")
+    add.add_argument("bundle", metavar="BUNDLE", help="folder, zip or NAME@VERSION")
     add.add_argument("--version", metavar="VERSION", help="to store it as (default: the bundle's own)")
 
 
@@ -74,14 +83,16 @@ def add_registry(parser: argparse._ActionsContainer) -> None:
 
 
 def run_list(arguments: argparse.Namespace) -> int:
-    """Print one line a version; one that is broken says why."""
+    """Print one line a version; what is broken says why."""
     registry = _registry(arguments)
     names = registry.names() if arguments.name is None else [arguments.name]
     entries = [entry for name in names for entry in registry.entries(name)]
     if arguments.json:
         print_json([_entry_fields(entry) for entry in entries])
     elif entries:
-        print(*columns([["version", "aliases", "added", "data", "score"], *map(_line, entries)], indent=""), sep="\n")
+        print(
+            *columns([["version", "aliases", "added", "data", "score", ""], *map(_line, entries)], indent=""), sep="\n"
+        )
     else:
         print(f"the registry {registry.folder} is empty")
     return 0
@@ -129,6 +140,17 @@ def run_promote(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def run_unalias(arguments: argparse.Namespace) -> int:
+    """Take an alias away and say which version it pointed to."""
+    name, alias = arguments.name, arguments.alias
+    version = _registry(arguments).unalias(name, alias)
+    if arguments.json:
+        print_json({"name": name, "alias": alias, "version": version})
+    else:
+        print(f"{name}@{alias} is gone; it was {name}@{version}")
+    return 0
+
+
 def run_delete(arguments: argparse.Namespace) -> int:
     """Delete a version and say which aliases went with it."""
     gone = _registry(arguments).delete(arguments.version, force=arguments.force)
@@ -139,9 +161,22 @@ def run_delete(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def run_prune(arguments: argparse.Namespace) -> int:
+    """Delete old versions and say which."""
+    registry = _registry(arguments)
+    gone = [str(place) for place in registry.prune(arguments.name, arguments.keep)]
+    left = [str(entry.place) for entry in registry.entries(arguments.name)]
+    if arguments.json:
+        print_json({"deleted": gone, "left": left})
+    else:
+        print(*(f"{version} is deleted" for version in gone), f"left: {', '.join(left)}", sep="\n")
+    return 0
+
+
 def run_add(arguments: argparse.Namespace) -> int:
     """Keep a bundle and say as what."""
-    stored = _registry(arguments).add(arguments.bundle, arguments.version)
+    registry = _registry(arguments)
+    stored = registry.add(bundle_path(arguments.bundle, registry.folder), arguments.version)
     if arguments.json:
         print_json(stored_fields(stored))
     else:
@@ -150,23 +185,63 @@ def run_add(arguments: argparse.Namespace) -> int:
 
 
 def for_training(arguments: argparse.Namespace, name: str, version: str) -> Registry | None:
-    """The registry that a trained bundle will be kept in, found fit to take it; ``None`` with ``--no-register``."""
+    """The registry that a trained bundle will be kept in, found fit to take it.
+
+    ``None`` with ``--no-register``, and where nobody named a registry and the default one cannot be written, which is
+    told on standard error.
+
+    Raises:
+        InputError: a name or version that cannot stand in a registry.
+        BundleError: a registry that was named cannot take it.
+    """
     if arguments.no_register:
         return None
-    registry = _registry(arguments)
+    _require_name("name", name, "--name")
+    _require_name("version", version, "--bundle-version")
+    problem: Julia1Error
     try:
-        registry.require_room(name, version)
-    except BundleError as error:
-        raise BundleError(f"{error}; --no-register trains without it") from None
-    return registry
+        registry = _registry(arguments)
+    except InputError as error:  # there is no home folder
+        problem = error
+    else:
+        try:
+            registry.require_room(name, version)
+        except BundleError as error:
+            problem = error
+        else:
+            return registry
+    if arguments.registry is not None or settings.names_registry():
+        raise BundleError(f"{problem}; --no-register trains without it")
+    line = one_line(f"julia1: warning: this model will not be kept as a version: {problem}")
+    print(line, file=sys.stderr, flush=True)
+    return None
 
 
-def keep(registry: Registry, folder: Path) -> Stored:
-    """Store a bundle that was just trained; an error says that the bundle itself is whole."""
+def keep(registry: Registry, folder: Path, *, once: bool = False) -> Stored:
+    """Store a bundle that was just trained; an error says that the bundle itself is whole, and how to keep it.
+
+    Args:
+        registry: to keep it in.
+        folder: of the bundle.
+        once: as ``Registry.add`` takes it.
+
+    Raises:
+        BundleError: whatever the reason.
+    """
     try:
-        return registry.add(folder)
-    except Julia1Error as error:
-        raise BundleError(f"{error}; the bundle is whole: to keep it, run  julia1 registry add {folder}") from None
+        return registry.add(folder, once=once)
+    except (Julia1Error, OSError) as error:
+        command = shlex.join(["julia1", "registry", "add", str(folder), "--registry", str(registry.folder)])
+        raise BundleError(f"{error}; the bundle is whole: to keep it, run  {command}") from None
+
+
+def _require_name(what: str, value: str, flag: str) -> None:
+    from julia1.bundle.places import require_name
+
+    try:
+        require_name(what, value)
+    except InputError as error:
+        raise InputError(f"{error}; {flag} gives another") from None
 
 
 def stored_fields(stored: Stored) -> dict[str, Any]:
@@ -177,10 +252,11 @@ def stored_fields(stored: Stored) -> dict[str, Any]:
 
 def told(stored: Stored) -> str:
     """What was stored, in a line."""
+    folder = stored.place.folder.parents[1]
     if not stored.new:
-        return f"the registry has it already, as {stored.place}"
+        return f"the registry {folder} has it already, as {stored.place}"
     taken = f" ({stored.place.name}@{stored.wanted} is another model)" * (stored.wanted != stored.place.version)
-    return f"in the registry as {stored.place}{taken}"
+    return f"in the registry {folder} as {stored.place}{taken}"
 
 
 def _registry(arguments: argparse.Namespace) -> Registry:
@@ -197,15 +273,10 @@ def _entry_fields(entry: Entry) -> dict[str, Any]:
 
 def _line(entry: Entry) -> list[str]:
     run = entry.run
-    if run is None:
-        return [str(entry.place), ", ".join(entry.aliases), "", "", one_line(entry.problem)]
-    return [
-        str(entry.place),
-        ", ".join(entry.aliases),
-        _moment(run.added),
-        str(run.data_sha256.get("all", ""))[:12],
-        _cell(run.score),
-    ]
+    known = ["", "", ""]
+    if run is not None:
+        known = [_moment(run.added), str(run.data_sha256.get("all", ""))[:12], _cell(run.score)]
+    return [str(entry.place), ", ".join(entry.aliases), *known, one_line(entry.problem)]
 
 
 def _description(place: Located, run: Run, aliases: tuple[str, ...]) -> list[str]:

@@ -16,7 +16,7 @@ from julia1.cli.flags import fraction, positive
 from julia1.cli.printing import columns, one_line, print_json
 from julia1.cli.progress import TrainingProgress
 from julia1.cli.registry import add_registry, for_training, keep, stored_fields, told
-from julia1.errors import InputError
+from julia1.errors import BundleError, InputError, VerificationError
 
 if TYPE_CHECKING:
     from julia1.bundle.registry import Stored
@@ -191,11 +191,11 @@ def run_rows(arguments: argparse.Namespace, config: RowTraining, version: str) -
         from julia1.train.start import find_start
         from julia1.train.teaching import find_teacher
 
-        start = find_start(config.base or settings.model_path())
+        start = find_start(config.base or settings.model_path(), arguments.registry)
         for finding in check_operators(start.config, config.settings.max_tokens):
             if not finding.stops:  # the others are errors when training begins
                 print(f"julia1: warning: {one_line(str(finding))}", file=sys.stderr)
-        teacher = find_teacher(config.teacher) if config.teacher else None
+        teacher = find_teacher(config.teacher, arguments.registry) if config.teacher else None
         parts = make_parts(data, others[0], others[1], config.settings.seed)
         name = config.name or arguments.output.resolve().name
         registry = for_training(arguments, name, version)
@@ -214,14 +214,23 @@ def run_rows(arguments: argparse.Namespace, config: RowTraining, version: str) -
                 fitted = fit(parts, *where, report=progress, **common)
     # the bundle is there, but does not do what was asked of it
     code = 3 if warn_of_guarantees(fitted) else 0
-    stored = keep(registry, fitted.bundle.folder) if registry else None
-    if arguments.json:
-        _print_json(fitted, rounds, runs, stored)
-    else:
+    if not arguments.json:
         print(f"{fitted.bundle.folder}: {name} {version}")
-        if stored:
-            print(told(stored))
         _print(fitted, parts, rounds, runs)
+        sys.stdout.flush()
+    stored = None
+    try:
+        if registry:
+            stored = keep(registry, fitted.bundle.folder, once=config.version is None)
+    except BundleError as error:
+        if code:
+            raise VerificationError(str(error)) from None
+        raise
+    finally:  # whatever happens to the registry, the figures are told
+        if arguments.json:
+            _print_json(fitted, rounds, runs, stored)
+    if stored and not arguments.json:
+        print(told(stored))
     return code
 
 

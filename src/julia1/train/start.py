@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from julia1.bundle import Bundle
+from julia1.bundle import Bundle, find_bundle
 from julia1.errors import InputError
 from julia1.model.backbone import backbone_config, complete_config, load_encoder, put_pooler
 from julia1.model.weights import load_fixed, load_weights, read_weights
@@ -46,11 +46,13 @@ class Start:
         return TextTokenizer.from_file(self.tokenizer_file)
 
 
-def find_start(place: str | Path) -> Start:
+def find_start(place: str | Path, registry: Path | None = None) -> Start:
     """A bundle (folder, zip, NAME@VERSION), a Hugging Face model folder, or ``owner/model``, looked for in this order.
 
     A place that exists is never looked for on the hub. The hub is reached as Hugging Face's library does: HF_HOME,
     HF_HUB_OFFLINE, HF_TOKEN and HF_ENDPOINT are followed, and what is in the cache is not fetched again.
+
+    NAME@VERSION is of the registry in the folder ``registry``, or of the default one.
 
     Raises:
         InputError: nothing is there, the hub does not give it, or the folder has no tokenizer.
@@ -60,7 +62,7 @@ def find_start(place: str | Path) -> Start:
     if path.is_dir() and (path / "config.json").is_file():
         return start_from_folder(path, path.resolve().name)
     if path.exists() or not HUB_ID.fullmatch(str(place)):
-        return start_from_bundle(Bundle.open(path))
+        return start_from_bundle(Bundle.open(find_bundle(place, registry)))
     return start_from_folder(fetched(str(place)), str(place))
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from julia1.bundle import Bundle
+from julia1.bundle import Bundle, find_bundle
 from julia1.bundle.heads import HeadSpec
 from julia1.errors import InputError
 from julia1.questions import Choice
@@ -51,8 +51,10 @@ class Teacher(Protocol):
         ...
 
 
-def find_teacher(place: str | Path) -> Teacher:
+def find_teacher(place: str | Path, registry: Path | None = None) -> Teacher:
     """A bundle, a folder with a Hugging Face classifier, or ``owner/model`` on the hub, looked for in this order.
+
+    NAME@VERSION is of the registry in the folder ``registry``, or of the default one.
 
     Raises:
         InputError: a folder that is no classifier, or a hub model that cannot be had.
@@ -62,6 +64,7 @@ def find_teacher(place: str | Path) -> Teacher:
     if path.is_dir() and (path / "config.json").is_file():
         return Remembered(ClassifierTeacher(path, path.resolve().name))
     if path.exists() or not HUB_ID.fullmatch(str(place)):
+        path = find_bundle(place, registry)
         return Remembered(BundleTeacher(load(path, warm_up=False), path))
     return Remembered(ClassifierTeacher(fetched(str(place)), str(place)))
 
