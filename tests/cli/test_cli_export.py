@@ -75,6 +75,8 @@ def test_an_export_that_departs_exits_3(
         (["--opset", "12"], "the opset is 12: 18 to"),
         (["--format", "eager", "--opset", "20"], "an opset is for the format onnx"),
         (["--data", "nowhere.jsonl"], "there is no data file nowhere.jsonl"),
+        (["--text", "body"], "--text names fields of the rows of --data"),
+        (["--check"], "--check writes nothing: leave --output out"),
     ],
 )
 def test_export_refuses_what_it_cannot_do(run: Run, folder: Path, tmp_path: Path, flags: list[str], words: str) -> None:
@@ -141,3 +143,79 @@ def test_train_tells_of_operators_before_it_trains(
     assert done.code == code
     assert words in done.error
     assert not (tmp_path / "out").exists()
+
+
+def test_export_compares_on_the_text_field_that_is_named(run: Run, folder: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("\n".join(json.dumps({"body": f"late order {i}", "age": i, "plan": "paid"}) for i in range(3)))
+    flags = ("export", folder, "--data", rows, "--json", "-o")
+    told = run(*flags, tmp_path / "out").failed()
+    assert "no row has a text in 'text' or 'state' (the first has 'body', 'age', 'plan')" in told
+    assert "no row has a text in 'bodi'" in run(*flags, tmp_path / "out", "--text", "bodi").failed()
+    named = run(*flags, tmp_path / "out", "--text", "body")
+    alone = run(*flags, tmp_path / "alone", "--features", "age,plan")
+    assert named.code == alone.code == 0, (named.error, alone.error)
+    # tags are compared token by token: texts have some
+    assert named.data["parity"]["compared"] > alone.data["parity"]["compared"]
+    assert "no feature 'body'" in run(*flags, tmp_path / "bad", "--text", "body", "--features", "body").failed()
+
+
+def test_a_check_of_operators_trains_and_writes_nothing(
+    run: Run, folder: Path, tiny_bundle: Path, tmp_path: Path, tokenizer_file: Path
+) -> None:
+    from julia1.model import new_encoder
+
+    place = tmp_path / "base"
+    encoder: Any = new_encoder(CONFIGS["bert"])
+    encoder.save_pretrained(place)
+    (place / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+    plain = json.loads((place / "config.json").read_text())
+
+    def checked(*flags: str, **change: Any) -> Ran:
+        (place / "config.json").write_text(json.dumps({**plain, **change}))
+        return run("export", place, "--check", *flags)
+
+    assert checked().out == "base: bert, can be exported\n"
+    warned = checked("--json", auto_map={"AutoModel": "own.Model"})
+    assert warned.code == 0 and warned.data["exports"] is True
+    assert [(one["field"], one["stops"]) for one in warned.data["findings"]] == [("auto_map", False)]
+    stopped = checked("--json", is_decoder=True, position_embedding_type="relative_key")
+    assert stopped.code == 3 and stopped.data["exports"] is False
+    assert [one["field"] for one in stopped.data["findings"]] == ["is_decoder", "position_embedding_type"]
+    assert "this encoder cannot be exported: is_decoder is True" in stopped.error
+    relu = checked(hidden_act="relu")
+    assert relu.code == 3 and "error: hidden_act is 'relu': no graph is known" in relu.out
+    assert "custom code" in checked(model_type="new", auto_map={"AutoModel": "own.Model"}).failed()
+    for bundle in (folder, tiny_bundle):
+        assert "bert, can be exported" in run("export", bundle, "--check").out
+    assert sorted(path.name for path in place.iterdir()) == ["config.json", "model.safetensors", "tokenizer.json"]
+
+
+def test_a_recipe_is_checked_before_it_trains(run: Run, tmp_path: Path, tokenizer_file: Path) -> None:
+    from julia1.model import new_encoder
+
+    place, data = tmp_path / "base", tmp_path / "data"
+    data.mkdir()
+    encoder: Any = new_encoder(CONFIGS["bert"])
+    encoder.save_pretrained(place)
+    (place / "tokenizer.json").write_bytes(tokenizer_file.read_bytes())
+    plain = json.loads((place / "config.json").read_text())
+    recipe = Path(__file__).resolve().parents[2] / "recipes" / "bundled.yaml"
+    flags = ("train", recipe, "-o", tmp_path / "out", "--data", data, "--backbone", place)
+    (place / "config.json").write_text(json.dumps({**plain, "auto_map": {"AutoModel": "own.Model"}}))
+    done = run(*flags)
+    assert "julia1: warning: auto_map is 'own.Model'" in done.error
+    (place / "config.json").write_text(json.dumps({**plain, "quantization_config": {"quant_method": "awq"}}))
+    assert "cannot be exported: quantization_config is 'awq'" in run(*flags).failed(3)
+    (place / "config.json").write_text(json.dumps({**CONFIGS["modernbert"]}))
+    assert "no graph is known for a modernbert encoder" in run(*flags).failed(3)
+
+
+def test_diagnose_takes_a_version_of_the_registry(
+    run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JULIA1_REGISTRY", str(tmp_path / "registry"))
+    assert run("registry", "add", folder).code == 0
+    done = run("diagnose", "toy-bert@1#torch", "toy-bert@1#fp32", "--json")
+    assert done.code == 0, done.error
+    assert "has no version or alias '9'" in run("diagnose", "toy-bert@9", "toy-bert@1").failed()

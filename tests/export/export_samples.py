@@ -1,8 +1,9 @@
-"""Bundles of models with fixed heads and random weights, written without training."""
+"""Bundles of models with fixed heads and random weights, written without training; and a disk that is full."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +96,26 @@ def write_fixed(
                 features=features or FeatureSpec(),
             )
         )
+
+
+@contextmanager
+def full_disk(most: int = 16_384) -> Iterator[None]:
+    """No file may grow beyond ``most`` bytes: every library meets the error of the system where it writes."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def grown_tokenizer(source: Path, target: Path, pieces: int) -> Path:
+    """The same tokenizer with so many further pieces, of words that no text has."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(source))
+    tokenizer.add_tokens([f"grown{number}" for number in range(pieces)])
+    tokenizer.save(str(target))
+    return target

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import onnx  # noqa: E402
-from export_samples import CONFIGS, new_model, write_fixed  # noqa: E402
+from export_samples import CONFIGS, grown_tokenizer, new_model, write_fixed  # noqa: E402
 from onnx import TensorProto, helper  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
@@ -289,3 +290,58 @@ def test_a_side_that_cannot_be_opened_is_named(
     shutil.copy(exports["onnx"] / "model.onnx", lone)
     with pytest.raises(InputError, match=message):
         open_side(place.format(onnx=exports["onnx"], bundle=bundle.folder, lone=lone), 1)
+
+
+@pytest.mark.parametrize("form", ["#torch", "#fp32", "eager", "exported", "onnx"])
+def test_a_tokenizer_larger_than_its_embedding_table_is_named(
+    bundle: Bundle, exports: dict[str, Path], tokenizer_file: Path, tmp_path: Path, kind: str, form: str
+) -> None:
+    grown = grown_tokenizer(tokenizer_file, tmp_path / "grown.json", 300)
+    if form.startswith("#"):
+        place = f"{write_fixed(tmp_path / 'toy', grown, kind).folder}{form}"
+    else:
+        place = str(shutil.copytree(exports[form], tmp_path / form))
+        shutil.copy(grown, tmp_path / form / "tokenizer.json")
+    right = exports["onnx"]
+    found = departing(compare(right, place))
+    assert list(found) == ["tokenizer"], "these texts have none of the further pieces"
+    assert "the tokenizer of B has ids up to 5" in found["tokenizer"] and "448 rows" in found["tokenizer"]
+    met = departing(compare(place, right, ["late grown299", "ok"]))
+    assert "the tokenizer of A has ids up to" in met["tokenizer"]
+    assert met["layers"].startswith("not compared: the texts have ids that a side does not know")
+
+
+@pytest.mark.parametrize("texts", [["ok"], ["late order", "red seat"]])
+def test_texts_of_one_length_are_padded_too(
+    exports: dict[str, Path], copied: Callable[[str], Path], texts: list[str]
+) -> None:
+    folder = copied("onnx")
+    model = onnx.load_model(folder / "model.onnx")
+    (mask,) = [node for node in model.graph.node if list(node.output) == ["mask"]]
+    mask.input[2] = mask.input[1]
+    onnx.save_model(model, folder / "model.onnx")
+    found = departing(compare(exports["onnx"], folder, texts))
+    assert found["padding"].startswith("B changes when text 0 is padded: layer.0 by")
+
+
+def test_what_cannot_be_padded_is_told(exports: dict[str, Path], tiny_bundle: Path) -> None:
+    def padding(place: object, texts: list[str]) -> str:
+        return next(stage.message for stage in compare(place, place, texts).stages if stage.name == "padding")
+
+    full = "late " * 30
+    assert padding(exports["onnx"], [full]) == "not compared: every text is as long as what the models read"
+    message = padding(exports["onnx"], [full, "ok", "late"])
+    assert message.endswith("; 1 of 3 are as long as what a model reads and cannot be")
+    assert padding(f"{tiny_bundle}#torch", ["ok"]) == "no text changes when it is padded"
+
+
+def test_a_bundle_of_the_registry_and_one_of_hard_links_are_sides(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = shutil.copytree(bundle.folder, tmp_path / "registry" / "toy" / "1")
+    os.link(place / "weights.safetensors", tmp_path / "second name")
+    monkeypatch.setenv("JULIA1_REGISTRY", str(tmp_path / "registry"))
+    assert not compare("toy@1#torch", "toy@1#fp32").departs
+    assert not compare("toy@1", place).departs
+    with pytest.raises(InputError, match="toy has no version or alias '2'"):
+        open_side("toy@2#torch", 1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,11 @@ pytest.importorskip("transformers")
 
 import onnx  # noqa: E402
 import onnxruntime  # noqa: E402
-from export_samples import FEATURES, HEADS, new_model, write_fixed  # noqa: E402
+from export_samples import FEATURES, HEADS, full_disk, grown_tokenizer, new_model, write_fixed  # noqa: E402
 from onnx import numpy_helper  # noqa: E402
 
 from julia1.bundle import Bundle, EncodingSettings  # noqa: E402
-from julia1.bundle.heads import HeadSpec  # noqa: E402
+from julia1.bundle.heads import FeatureSpec, HeadSpec  # noqa: E402
 from julia1.errors import BundleError, InputError, VerificationError  # noqa: E402
 from julia1.export import onnx_file  # noqa: E402
 from julia1.export import standalone as module  # noqa: E402
@@ -238,3 +240,94 @@ def test_a_bundle_without_its_weights_is_named(tokenizer_file: Path, tmp_path: P
     with pytest.raises(BundleError, match="SHA-256"):
         export_bundle(bundle, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on the size of a file")
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_disk_that_is_full_is_one_error_and_leaves_nothing(bundle: Bundle, tmp_path: Path, format: str) -> None:
+    with full_disk(), pytest.raises(BundleError, match=f"cannot write {tmp_path}/out/model") as caught:
+        export_bundle(bundle, tmp_path / "out", format)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_is_written_may_be_read_by_others(bundle: Bundle, tmp_path: Path, format: str) -> None:
+    exported = export_bundle(bundle, tmp_path / "out", format)
+    assert {(exported.folder / name).stat().st_mode & 0o777 for name in exported.files} == {0o644}
+
+
+def test_weights_with_several_hard_links_are_read(bundle: Bundle, tmp_path: Path) -> None:
+    folder = shutil.copytree(bundle.folder, tmp_path / "linked")
+    os.link(folder / "weights.safetensors", tmp_path / "second name")
+    assert export_bundle(Bundle.open(folder), tmp_path / "out").parity.largest < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ({"location": "nowhere.bin"}, "cannot read .*nowhere.bin, where the weight"),
+        ({"offset": "999999999"}, "has .* bytes, and the weight .* lies at 999,999,999 to"),
+        ({"length": "-1"}, "lies at no place in"),
+        ({"location": "../weights.safetensors"}, "leaves the bundle"),
+    ],
+)
+def test_weights_that_are_not_where_the_graph_says_are_named(
+    bundle: Bundle, tmp_path: Path, place: dict[str, str], words: str
+) -> None:
+    model = onnx.load_model(bundle.folder / "model-fp32.onnx", load_external_data=False)
+    (tensor, *_) = [t for t in model.graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
+    for entry in tensor.external_data:
+        entry.value = place.get(entry.key, entry.value)
+    onnx.save_model(model, tmp_path / "model.onnx")
+    shutil.copy(bundle.folder / "weights.safetensors", tmp_path)
+    with pytest.raises((InputError, BundleError), match=words):
+        onnx_file.read_model(tmp_path / "model.onnx")
+
+
+def test_weights_beside_a_graph_are_read_as_onnx_reads_them(bundle: Bundle, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(bundle.folder, tmp_path / "copy")) / "model-int8.onnx"
+    assert onnx_file.read_model(path) == onnx.load_model(path)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_tokenizer_larger_than_its_encoder_is_one_error(tokenizer_file: Path, tmp_path: Path, format: str) -> None:
+    grown = grown_tokenizer(tokenizer_file, tmp_path / "grown.json", 300)
+    bundle = write_fixed(tmp_path / "toy", grown)
+    with pytest.raises(BundleError, match=r"ids up to 5\d\d \('grown299'\) and its encoder 448 embeddings"):
+        export_bundle(bundle, tmp_path / "out", format)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("table", ["features.tables.0", "features.centre"])
+def test_features_are_compared_with_values_too(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    """A fault in what only a value of a feature reaches is found on the built-in texts."""
+    load = module.load_fixed
+
+    def spoiled(path: Path) -> Any:
+        model = load(path)
+        with torch.no_grad():
+            if table == "features.centre":
+                model.features.centre += 1.0
+            else:
+                model.features.tables[0].weight[1:] += 1.0  # row 0 is an unknown category
+        return model
+
+    monkeypatch.setattr(module, "load_fixed", spoiled)
+    with pytest.raises(VerificationError, match="departs from PyTorch"):
+        export_bundle(bundle, tmp_path / "out")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "load_fixed", load)
+        assert export_bundle(bundle, tmp_path / "out").parity.largest < 1e-4
+
+
+def test_built_in_inputs_have_every_category_and_both_sides_of_a_mean() -> None:
+    spec = FeatureSpec({"age": (40.0, 12.0)}, {"plan": tuple(f"plan{i}" for i in range(40)), "none": ()})
+    found = module.built_in_inputs(False, spec)
+    valued = [one.features for one in found if one.features]
+    assert len(found) <= module.PARITY_ROWS and len(valued) < len(found)
+    assert {values["plan"] for values in valued} == set(spec.categories["plan"])
+    assert {values["age"] for values in valued} == {28.0, 52.0}
+    assert module.built_in_inputs(True, FeatureSpec()) == module.built_in_inputs(True, spec)[:16]

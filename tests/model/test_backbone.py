@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from julia1 import InputError  # noqa: E402
 from julia1.model import load_encoder, new_encoder  # noqa: E402
-from julia1.model.backbone import backbone_config, config_dictionary, take_pooler  # noqa: E402
+from julia1.model.backbone import backbone_config, complete_config, config_dictionary, take_pooler  # noqa: E402
 
 CONFIG = {
     "model_type": "bert",
@@ -130,3 +132,57 @@ def test_encoders_of_the_family_become_bert_and_stay_the_same(kind: str, tmp_pat
         assert torch.allclose(hidden(encoder, ids), expected, atol=1e-6)
     assert backbone_config(tmp_path)["max_position_embeddings"] == encoder.config.max_position_embeddings
     assert backbone_config(tmp_path)["hidden_size"] == 8
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"model_type": "foo"}, "the model_type 'foo', which transformers does not know: name another encoder"),
+        ({}, "names no model_type: name the type of the encoder"),
+        ({"model_type": ["bert"]}, "has the model_type \\['bert'\\]"),
+        ([], "is \\[\\], not an object"),
+        ({**CONFIG, "hidden_size": "wide"}, "of a bert encoder .*'hidden_size' expected int, got str"),
+        ({**CONFIG, "id2label": 3}, "does not take this config of a bert encoder"),
+        ({"model_type": "xlm-roberta", "max_position_embeddings": None}, "of a xlm-roberta encoder"),
+        ({"model_type": "distilbert", "dim": [8]}, "of a distilbert encoder .*'dim' expected int"),
+        (
+            {**CONFIG, "model_type": "new", "auto_map": {"AutoModel": "own.Model"}},
+            "'new', which transformers does not know, and the custom code .*own.Model.* is never run",
+        ),
+    ],
+)
+def test_a_config_that_transformers_does_not_take_is_one_error(
+    folder: Path, tmp_path: Path, config: Any, words: str
+) -> None:
+    place = shutil.copytree(folder, tmp_path / "broken")
+    (place / "config.json").write_text(json.dumps(config))
+    (place / "own.py").write_text("raise SystemExit('run')")
+    for read in (backbone_config, load_encoder):
+        with pytest.raises(InputError, match=words) as caught:
+            read(place)
+        said = str(caught.value)
+        assert str(place / "config.json") in said and ("modernbert" in said or config == [])
+        assert len(said) < 700 and "\n" not in said
+    with pytest.raises(InputError, match=words):
+        complete_config(config)
+
+
+def test_a_config_of_the_family_may_leave_fields_to_their_defaults(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "distilbert"}')
+    assert backbone_config(tmp_path)["hidden_size"] == 768
+
+
+@pytest.mark.parametrize("break_it", ["missing", "damaged", "other"])
+def test_weights_that_do_not_load_are_one_error(folder: Path, tmp_path: Path, break_it: str) -> None:
+    place = shutil.copytree(folder, tmp_path / "broken")
+    weights = place / "model.safetensors"
+    if break_it == "missing":
+        weights.unlink()
+    elif break_it == "damaged":
+        weights.write_bytes(weights.read_bytes()[:50])
+    else:
+        config = json.loads((place / "config.json").read_text())
+        (place / "config.json").write_text(json.dumps({**config, "num_attention_heads": 3}))
+    with pytest.raises(InputError, match="holds no model that transformers can load: ") as caught:
+        load_encoder(place)
+    assert "\n" not in str(caught.value)

@@ -12,7 +12,7 @@ from julia1.errors import InputError, VerificationError
 
 _ROWS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 _SIDES = """what A and B may be:
-  BUNDLE             the variant that this machine would run
+  BUNDLE             the variant that this machine would run; a folder, a zip, or NAME@VERSION of the registry
   BUNDLE#VARIANT     that variant; BUNDLE#torch is the checkpoint in PyTorch
   FOLDER             a Hugging Face encoder, or what julia1 export wrote
   FILE.onnx, .pt2    a file of julia1 export, where it was written

@@ -13,7 +13,14 @@ from julia1.cli.data import Extra
 from julia1.cli.data_text import parse_yaml, read_text
 from julia1.cli.flags import Commands, add_json, positive
 from julia1.cli.printing import print_json
-from julia1.cli.train_rows import FLAGS, add_flags, configuration, machine_settings, run_rows
+from julia1.cli.train_rows import (
+    FLAGS,
+    add_flags,
+    configuration,
+    machine_settings,
+    run_rows,
+    warn_of_operators,
+)
 from julia1.errors import InputError
 
 if TYPE_CHECKING:
@@ -116,8 +123,12 @@ def _run_recipe(arguments: argparse.Namespace) -> int:
 
 def _train_by(recipe: Recipe, arguments: argparse.Namespace, version: str) -> int:
     with Extra():
-        from julia1.train.release import train_and_release
+        from julia1.export.encoder_graph import OPTION_ENCODERS
+        from julia1.export.operator_check import check_operators
+        from julia1.train.release import train_and_release, trimmed_config
 
+        config = trimmed_config(recipe, arguments.backbone)
+        warn_of_operators(check_operators(config, recipe.limits.state_tokens, OPTION_ENCODERS))
         released = train_and_release(
             recipe, arguments.data, arguments.backbone, arguments.output, version, _report_step
         )

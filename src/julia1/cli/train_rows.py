@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from julia1.errors import BundleError, InputError, VerificationError
 
 if TYPE_CHECKING:
     from julia1.bundle.registry import Stored
+    from julia1.export.operator_check import Finding
     from julia1.train.config import RowTraining
     from julia1.train.package import Fitted
     from julia1.train.parts import Parts
@@ -169,6 +170,13 @@ def _hyper_parameters(arguments: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
+def warn_of_operators(findings: Iterable[Finding]) -> None:
+    """A line on standard error for each that stops nothing; the others are errors when training begins."""
+    for finding in findings:
+        if not finding.stops:
+            print(f"julia1: warning: {one_line(str(finding))}", file=sys.stderr)
+
+
 def run_rows(arguments: argparse.Namespace, config: RowTraining, version: str) -> int:
     """Train, and print the figures."""
     from julia1.train.data.files import Columns
@@ -192,9 +200,7 @@ def run_rows(arguments: argparse.Namespace, config: RowTraining, version: str) -
         from julia1.train.teaching import find_teacher
 
         start = find_start(config.base or settings.model_path(), arguments.registry)
-        for finding in check_operators(start.config, config.settings.max_tokens):
-            if not finding.stops:  # the others are errors when training begins
-                print(f"julia1: warning: {one_line(str(finding))}", file=sys.stderr)
+        warn_of_operators(check_operators(start.config, config.settings.max_tokens))
         teacher = find_teacher(config.teacher, arguments.registry) if config.teacher else None
         parts = make_parts(data, others[0], others[1], config.settings.seed)
         name = config.name or arguments.output.resolve().name

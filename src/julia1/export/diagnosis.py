@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from julia1.export.probes import EMBEDDINGS, FINAL_NORM, POOLED, Values
-from julia1.export.samples import TEXTS
+from julia1.export.samples import QUESTIONS, TEXTS
 from julia1.export.sides import Side
 from julia1.export.standalone import option_rows
 from julia1.text.options import Row
@@ -27,6 +27,10 @@ LEAST_SNR = 15.0
 unless a tolerance is given; the layers of the bundled model in int8 have 30 to 40."""
 MOST_TEXTS = 64
 BATCH_TEXTS = 8
+LONGER = 8
+"""Tokens that the longest text is made longer by, so that it is padded too."""
+LONG_TEXT = " ".join(TEXTS * 4)
+"""What stands beside the others in a batch of a model for open decisions: more than any of them reads."""
 LOGITS = "logits"
 ENCODER = (EMBEDDINGS, "layer.", FINAL_NORM)
 HIDDEN = (*ENCODER, POOLED)
@@ -113,10 +117,11 @@ def diagnose(a: Side, b: Side, texts: Sequence[str] = (), tolerance: float | Non
     chosen = list(texts or TEXTS)
     chosen = chosen[:: max(1, len(chosen) // MOST_TEXTS)][:MOST_TEXTS]
     rows = _rows(a, b, chosen)
-    stages = [_tokenizers(a, b, chosen), _types(a, b, rows)]
-    smallest = min(a.tokenizer.vocabulary_size, b.tokenizer.vocabulary_size)
-    if max(max(row) for row in rows) >= smallest:
-        message = f"not compared: ids of {a.label} are not in the vocabulary of {b.label} ({smallest:,} pieces)"
+    smallest = min(_ids_read(side) for side in (a, b))
+    # types need no ids but such as every table has
+    stages = [_tokenizers(a, b, chosen), _types(a, b, [[min(i, smallest - 1) for i in rows[0]]])]
+    if max(a.tokenizer.pad, b.tokenizer.pad, *(max(row) for row in rows)) >= smallest:
+        message = f"not compared: the texts have ids that a side does not know ({smallest:,} pieces)"
         stages += [Stage("padding", False, message), Stage("layers", True, message)]
         return Diagnosis(a.label, b.label, len(chosen), sum(map(len, rows)), tuple(stages), (), "")
     options = option_rows(a.options(), chosen) if a.kind == b.kind == "open" else []
@@ -138,8 +143,22 @@ def _rows(a: Side, b: Side, texts: Sequence[str]) -> list[list[int]]:
     return [framed(a.tokenizer, one, room)[0] for one in ids]
 
 
+def _ids_read(side: Side) -> int:
+    """How many ids both the tokenizer and the embedding table of a side have."""
+    pieces = 1 + max(side.tokenizer.vocabulary().values())
+    return pieces if side.probe.pieces is None else min(pieces, side.probe.pieces)
+
+
 def _tokenizers(a: Side, b: Side, texts: Sequence[str]) -> Stage:
-    """The same ids for the texts, special tokens included; then the same vocabulary."""
+    """Embeddings for all ids; the same ids for the texts, special tokens included; then the same vocabulary."""
+    for which, side in (("A", a), ("B", b)):
+        piece, last = max(side.tokenizer.vocabulary().items(), key=lambda item: item[1])
+        if side.probe.pieces is not None and last >= side.probe.pieces:
+            message = (
+                f"the tokenizer of {which} has ids up to {last:,} ({piece!r}), its embedding table "
+                f"{side.probe.pieces:,} rows: they do not belong together"
+            )
+            return Stage("tokenizer", True, message)
     for name in ("cls", "sep", "pad"):
         one, other = getattr(a.tokenizer, name), getattr(b.tokenizer, name)
         if one != other:
@@ -203,35 +222,50 @@ def _padding(
     options: Sequence[Row],
     tolerance: float | None,
 ) -> Stage:
-    """Texts in batches, padded to the longest of each, against what was computed for them alone."""
-    problems = []
-    for which, side, own in zip("AB", sides, alone, strict=True):
-        for number, padded in enumerate(_read_together(side, rows, options)):
+    """Texts in batches, each beside a longer one, against what was computed for them alone."""
+    problems, padded = [], [0, 0]
+    for place, (side, own) in enumerate(zip(sides, alone, strict=True)):
+        for number, values in enumerate(_read_together(side, rows, options)):
+            padded[place] += bool(values)
             differences = (
                 _difference(name, [own[number][name]], [value], side.precision == "int8", tolerance)
-                for name, value in padded.items()
+                for name, value in values.items()
             )
             worst = next((difference for difference in differences if difference.departs), None)
             if worst is not None:
                 change = worst.problem or f"by {worst.largest:.1e}"
-                problems.append(f"{which} changes when text {number} is padded: {worst.name} {change}")
+                problems.append(f"{'AB'[place]} changes when text {number} is padded: {worst.name} {change}")
                 break
-    return Stage("padding", bool(problems), "; ".join(problems) or "no text changes when it is padded")
+    if problems:
+        return Stage("padding", True, "; ".join(problems))
+    if not any(padded):
+        return Stage("padding", False, "not compared: every text is as long as what the models read")
+    full = len(rows) - min(padded)
+    left_out = f"; {full:,} of {len(rows):,} are as long as what a model reads and cannot be" if full else ""
+    return Stage("padding", False, f"no text changes when it is padded{left_out}")
 
 
 def _read_together(side: Side, rows: Sequence[Sequence[int]], options: Sequence[Row]) -> Iterator[Values]:
-    """As ``_read_alone``, with ``BATCH_TEXTS`` texts at a time, one of them much longer than the others."""
+    """As ``_read_alone``, with ``BATCH_TEXTS`` texts at a time and a longer one; nothing of a text that is not padded.
+
+    The text beside them is the longest, made longer still as far as the model reads.
+    """
     longest = max(rows, key=len)
+    width = max(len(longest), min(len(longest) + LONGER, side.most_tokens))
+    longer = [*longest[:-1], *[longest[len(longest) // 2]] * (width - len(longest)), longest[-1]]
+    beside = max([*option_rows(side.options(), [LONG_TEXT] * len(QUESTIONS)), *options], key=len) if options else None
     for start in range(0, len(rows), BATCH_TEXTS):
         batch = rows[start : start + BATCH_TEXTS]
-        feeds, mask = side.feeds([*batch, longest])
+        feeds, mask = side.feeds([*batch, longer])
         values = side.probe.values(feeds)
         asked = options[start : start + BATCH_TEXTS]
-        logits = side.logits([*asked, max(options, key=len)]) if asked else None
-        for i in range(len(batch)):
+        logits = side.logits([*asked, beside]) if beside is not None else None
+        for i, row in enumerate(batch):
             inside = mask[i] == 1
-            found = {name: value[i][inside] if value.ndim == 3 else value[i] for name, value in values.items()}
-            if logits is not None:
+            found: Values = {}
+            if len(row) < width:
+                found = {name: value[i][inside] if value.ndim == 3 else value[i] for name, value in values.items()}
+            if logits is not None and beside is not None and len(asked[i]) < len(beside):
                 found[LOGITS] = logits[i][: len(asked[i].markers)]
             yield found
 

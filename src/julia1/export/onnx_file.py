@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper, version_converter
-from onnx.external_data_helper import load_external_data_for_model
 from onnx.reference import ReferenceEvaluator
 
+from julia1.bundle.files import inside, reason
 from julia1.errors import InputError
 from julia1.export.graph_builder import OPSET
 
@@ -41,11 +42,42 @@ def standalone(model: onnx.ModelProto, weights: Path, opset: int = OPSET) -> onn
         opset: the operator set, ``LEAST_OPSET`` or later.
 
     Raises:
-        InputError: the graph cannot be written in that operator set.
+        InputError: the graph cannot be written in that operator set, or a weight is not where it says.
     """
     require_opset(opset)
-    load_external_data_for_model(model, str(weights))
+    take_in_weights(model, weights)
     return folded(converted(model, opset))
+
+
+def read_model(path: Path) -> onnx.ModelProto:
+    """An ONNX file with its weights inside.
+
+    Raises:
+        InputError: it is not one, or its weights are not where it says.
+        BundleError: its weights lie outside its folder.
+    """
+    try:
+        model = onnx.load_model(path, load_external_data=False)
+    except Exception as error:  # protobuf and the file system raise classes of their own
+        raise InputError(f"{path} is not an ONNX file that can be read: {error}") from None
+    take_in_weights(model, path.parent)
+    return model
+
+
+def take_in_weights(model: onnx.ModelProto, folder: Path) -> None:
+    """Read the weights that a model has in files of ``folder``, in place.
+
+    onnx's own loader refuses a file with several hard links, and installers make those: pip and uv link from a cache.
+
+    Raises:
+        InputError: a weight is not where the model says.
+        BundleError: a file outside the folder is named.
+    """
+    for tensor in _tensors(model.graph):
+        if tensor.data_location == TensorProto.EXTERNAL:
+            tensor.raw_data = _bytes_beside(tensor, folder)
+            tensor.data_location = TensorProto.DEFAULT
+            del tensor.external_data[:]
 
 
 def converted(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
@@ -95,6 +127,38 @@ def save(model: onnx.ModelProto, path: Path) -> list[Path]:
     else:
         onnx.save_model(model, path)
     return [path, beside] if size > MOST_INSIDE else [path]
+
+
+def _bytes_beside(tensor: TensorProto, folder: Path) -> bytes:
+    said = {entry.key: entry.value for entry in tensor.external_data}
+    file = inside(folder, said.get("location", ""))
+    places = [said.get("offset") or "0", said.get("length") or "0"]
+    if not all(place.isascii() and place.isdigit() for place in places):
+        raise InputError(f"the weight {tensor.name!r} lies at no place in {file}: {said}")
+    offset, length = map(int, places)
+    try:
+        size = file.stat().st_size
+        length = length if "length" in said else max(0, size - offset)
+        if offset + length > size:
+            raise InputError(
+                f"{file} has {size:,} bytes, and the weight {tensor.name!r} lies at {offset:,} to {offset + length:,}: "
+                "it is not the file that the graph was written with"
+            )
+        with file.open("rb") as stream:
+            stream.seek(offset)
+            return stream.read(length)
+    except OSError as error:
+        raise InputError(f"cannot read {file}, where the weight {tensor.name!r} lies: {reason(error)}") from None
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+    """Every stored tensor, those of attributes and of graphs in attributes too."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from (*((attribute.t,) if attribute.HasField("t") else ()), *attribute.tensors)
+            for inner in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
+                yield from _tensors(inner)
 
 
 def _computed(

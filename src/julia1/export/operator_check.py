@@ -6,7 +6,7 @@ dislike, are not among it: ONNX Runtime multiplies 383 columns as fast as 384.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,21 +41,28 @@ class Finding:
         return f"{self.field} is {self.value!r}: {self.effect}; {self.mend}"
 
 
-def check_operators(config: Mapping[str, Any], max_tokens: int) -> list[Finding]:
-    """Everything that can be told of an encoder of a known kind, what stops its export first.
+def check_operators(config: Mapping[str, Any], max_tokens: int, known: Sequence[str] = FIXED_ENCODERS) -> list[Finding]:
+    """Everything that can be told of an encoder, what stops its export first.
 
     Args:
         config: its Hugging Face config, defaults included.
         max_tokens: tokens that are to be read of a text.
+        known: the model types that there are graphs for.
     """
+    try:
+        require_known(config, known)
+    except VerificationError as error:
+        field = "hidden_act" if config.get("model_type") in known else "model_type"
+        field = "hidden_activation" if field not in config else field
+        mend = f"name one of {', '.join(known)} with gelu"
+        return [Finding(field, config.get(field), str(error).partition(";")[0], mend, stops=True)]
     findings = [*_attention(config), *_storage(config), *_costs(config, max_tokens)]
     return sorted(findings, key=lambda finding: not finding.stops)
 
 
-def require_exportable(config: Mapping[str, Any]) -> None:
+def require_exportable(config: Mapping[str, Any], known: Sequence[str] = FIXED_ENCODERS) -> None:
     """Raise ``VerificationError`` for an encoder whose bundle would be refused after its training."""
-    require_known(config, FIXED_ENCODERS)
-    for finding in check_operators(config, 0):
+    for finding in check_operators(config, 0, known):
         if finding.stops:
             raise VerificationError(f"this encoder cannot be exported: {finding}")
 

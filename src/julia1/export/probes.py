@@ -22,9 +22,9 @@ from onnx import TensorProto, helper
 from torch import Tensor, nn
 
 from julia1.bundle.heads import HeadSpec
-from julia1.errors import InputError
-from julia1.export.onnx_file import save
+from julia1.export.onnx_file import read_model, save
 from julia1.export.running import Arrays, called
+from julia1.export.writing import writing
 from julia1.model.fixed_model import WINDOW_WEIGHT as MODULE_WINDOW_WEIGHT
 from julia1.runtime.engines import Engine, open_engine
 from julia1.runtime.fixed import HEAD, WINDOW_WEIGHT
@@ -37,6 +37,7 @@ _OF_TOKENS = (EMBEDDINGS, "layer.", FINAL_NORM)
 _MODULES = re.compile(r"(?:encoder\.)?(?:(embeddings)|(final_norm)|(?:encoder\.layer|layers)\.(\d+))")
 _BERT_LAYER = re.compile(r"encoder\.encoder\.layer\.(\d+)\.output\.LayerNorm")
 _MODERNBERT_LAYER = re.compile(r"encoder\.layers\.(\d+)\.")
+_TABLE = re.compile(r"(?:encoder\.)?embeddings\.(?:word|tok)_embeddings\.weight")
 _INTEGER_PRODUCTS = ("MatMulInteger", "QLinearMatMul", "QGemm", "ConvInteger")
 _TYPE_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
 
@@ -56,7 +57,13 @@ class Types:
 
 
 class Probe(Protocol):
-    """A model that shows what it computes."""
+    """A model that shows what it computes.
+
+    Attributes:
+        pieces: rows of its embedding table, ``None`` where none is found.
+    """
+
+    pieces: int | None
 
     def values(self, feeds: Arrays) -> Values:
         """What it computes for a batch, by name, in the order it is computed in."""
@@ -73,6 +80,7 @@ class ModuleProbe:
     def __init__(self, module: nn.Module, heads: Sequence[HeadSpec] = ()) -> None:
         self.call: Callable[..., Any] = module
         self._module, self._heads = module, heads
+        self.pieces = _pieces_of({name: value.shape for name, value in module.named_parameters()})
 
     def values(self, feeds: Arrays) -> Values:
         """See ``Probe``."""
@@ -114,6 +122,7 @@ class ProgramProbe:
         module = program.module()
         self.call: Callable[..., Any] = module
         self._program, self._heads = program, heads
+        self.pieces = _pieces_of({name: value.shape for name, value in program.state_dict.items()})
         self._graph: Any = module
         first: dict[str, Any] = {}
         last: dict[str, Any] = {}
@@ -163,11 +172,9 @@ class GraphProbe:
     """
 
     def __init__(self, path: Path, heads: Sequence[HeadSpec], threads: int) -> None:
-        try:
-            model = onnx.load_model(path)
-        except Exception as error:  # protobuf and the file system raise classes of their own
-            raise InputError(f"{path} is not an ONNX file that can be read: {error}") from None
+        model = read_model(path)
         self._heads = heads
+        self.pieces = _pieces_of_graph(model.graph)
         self._model_types = _graph_types(model)
         self._graph_inputs = {
             value.name: (
@@ -188,8 +195,10 @@ class GraphProbe:
         if WINDOW_WEIGHT in outputs:
             self._tensors[WINDOW_WEIGHT] = WINDOW_WEIGHT
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            save(model, Path(folder) / "probed.onnx")
-            self._engine: Engine = open_engine("onnxruntime", Path(folder) / "probed.onnx", threads)
+            probed = Path(folder) / "probed.onnx"
+            with writing(probed):
+                save(model, probed)
+            self._engine: Engine = open_engine("onnxruntime", probed, threads)
 
     @property
     def inputs(self) -> Mapping[str, Sequence[int | str]]:
@@ -281,6 +290,17 @@ def _named_outputs(outputs: Any, heads: Sequence[HeadSpec]) -> dict[str, Tensor]
     if MODULE_WINDOW_WEIGHT in outputs:
         found[WINDOW_WEIGHT] = outputs[MODULE_WINDOW_WEIGHT]
     return found
+
+
+def _pieces_of(shapes: Mapping[str, Sequence[int]]) -> int | None:
+    return next((int(shape[0]) for name, shape in shapes.items() if _TABLE.fullmatch(name)), None)
+
+
+def _pieces_of_graph(graph: onnx.GraphProto) -> int | None:
+    """The fewest rows of the tables that are looked up by ``input_ids``."""
+    rows = {tensor.name: tensor.dims[0] for tensor in graph.initializer if tensor.dims}
+    read = (node.input for node in graph.node if node.op_type == "Gather")
+    return min((rows[table] for table, index in read if index == "input_ids" and table in rows), default=None)
 
 
 def _arrays(tensors: Mapping[str, Tensor]) -> Values:

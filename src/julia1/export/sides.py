@@ -1,6 +1,6 @@
 """The two sides of a diagnosis: bundles, Hugging Face encoder folders and exports, opened alike.
 
-BUNDLE             the variant that this machine would run
+BUNDLE             the variant that this machine would run; a folder, a zip, or NAME@VERSION of the registry
 BUNDLE#VARIANT     that variant
 BUNDLE#torch       the checkpoint in PyTorch
 FOLDER             a Hugging Face encoder with its tokenizer.json, or a folder that ``julia1 export`` wrote
@@ -22,6 +22,7 @@ from julia1.bundle import Bundle, EncodingSettings
 from julia1.bundle._fields import Place
 from julia1.bundle.heads import FeatureSpec, HeadSpec
 from julia1.bundle.manifest import MANIFEST_FILE
+from julia1.bundle.places import find_bundle
 from julia1.errors import InputError
 from julia1.export.probes import GraphProbe, ModuleProbe, Probe, ProgramProbe
 from julia1.export.running import Arrays, ModuleScorer, load_program
@@ -65,6 +66,11 @@ class Side:
     features: FeatureSpec
     probe: Probe
 
+    @property
+    def most_tokens(self) -> int:
+        """Tokens of the longest row that it reads."""
+        return self.encoding.pass_tokens if self.kind == "open" else self.encoding.state_tokens
+
     def feeds(self, rows: Sequence[Sequence[int]]) -> tuple[Arrays, IntArray]:
         """Padded inputs for framed rows of ids, and their mask ``[rows, tokens]``."""
         ids, mask = pad_rows(rows, self.tokenizer.pad)
@@ -104,11 +110,15 @@ def open_side(place: str, threads: int) -> Side:
         EngineError: a graph or variant that cannot run here.
     """
     path, variant = Path(place), ""
-    if not path.exists() and "#" in place:
-        before, _, variant = place.rpartition("#")
-        path = Path(before)
     if not path.exists():
-        raise InputError(f"there is nothing at {str(path)!r}: name a bundle, a model folder, or a .onnx or .pt2 file")
+        before, mark, after = place.rpartition("#")
+        variant = after if mark else ""
+        path = find_bundle(before if mark else place)
+    if not path.exists():
+        raise InputError(
+            f"there is nothing at {str(path)!r}: name a bundle (NAME@VERSION too), a model folder, or a .onnx "
+            "or .pt2 file"
+        )
     exported = path if path.is_dir() else path.parent
     if path.suffix in (".onnx", ".pt2") or (path.is_dir() and EXPORT_KEY in _config(path)):
         _refuse_variant(place, variant)

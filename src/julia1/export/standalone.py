@@ -24,7 +24,8 @@ import torch
 
 from julia1.bundle import Bundle, FileEntry
 from julia1.bundle.files import partial_name, reason
-from julia1.errors import InputError
+from julia1.bundle.heads import FeatureSpec
+from julia1.errors import BundleError, InputError
 from julia1.export.fixed_graph import fixed_graph
 from julia1.export.graph_builder import OPSET
 from julia1.export.onnx_file import require_opset, save, standalone
@@ -33,6 +34,7 @@ from julia1.export.parity import FP32_LIMIT, Parity, measure_parity, require_par
 from julia1.export.running import ComparedEngines, ModuleEngine, ModuleScorer, exported_program, load_program
 from julia1.export.samples import QUESTIONS, TEXTS
 from julia1.export.shared_weights import SharedWeights
+from julia1.export.writing import save_program, writing
 from julia1.model.eager import CONFIG_FILE, STATE_FILE, DecisionModel, describe, load_eager, save_state
 from julia1.model.fixed_model import FixedModel
 from julia1.model.weights import load_fixed, load_weights
@@ -50,6 +52,8 @@ TOKENIZER_FILE = "tokenizer.json"
 EXPORT_KEY = "julia1_export"
 EXPORT_VERSION = 1
 PARITY_ROWS = 64
+MOST_CATEGORIES = 48
+"""With the built-in texts alone they make ``PARITY_ROWS``."""
 ALONE, TOGETHER = 1, 2048
 """Padded tokens of a batch: each row by itself, then rows of all lengths together."""
 
@@ -95,35 +99,44 @@ def export_bundle(
 
     Raises:
         InputError: a format, operator set or precision that cannot be written, or ``target`` is in the way.
-        BundleError: the bundle has no checkpoint, or a file of it is wrong.
+        BundleError: the bundle has no checkpoint, a file of it is wrong, its tokenizer has ids that its encoder has no
+            embedding for, or a file cannot be written.
         VerificationError: an fp32 model departs from PyTorch by 1e-4 or more, or an int8 one gives no numbers.
     """
     _check_wishes(format, opset, precision)
+    target = Path(target)
     weights = weight_file(bundle)
-    with _written(target) as folder:
+    with _new_folder(target) as folder:
         reference = load_fixed(weights) if bundle.manifest.kind == "fixed" else load_weights(weights)
         tokenizer = TextTokenizer.from_file(bundle.path(bundle.manifest.tokenizer))
+        _check_vocabulary(bundle, reference, tokenizer)
         path = folder / FILES[format]
+        files = [path]
         if format == "onnx":
             build = fixed_graph if bundle.manifest.kind == "fixed" else option_graph
-            graph = build(SharedWeights(weights), precision)
-            files = save(standalone(graph, weights.parent, opset or OPSET), path)
+            graph = standalone(build(SharedWeights(weights), precision), weights.parent, opset or OPSET)
+            with writing(target / path.name):
+                files = save(graph, path)
             onnx.checker.check_model(str(path), full_check=True)
+        elif format == "exported":
+            program = exported_program(reference, _example(reference, bundle, tokenizer))
+            with writing(target / path.name):
+                save_program(program, path)
         else:
-            files = [path]
-            if format == "exported":
-                example = _example(reference, bundle, tokenizer)
-                torch.export.save(exported_program(reference, example), path)
-            else:
+            with writing(target / path.name):
                 save_state(reference, path)
         written_opset = (opset or OPSET) if format == "onnx" else 0
         config = _config(bundle, reference, format, precision, written_opset)
-        (folder / CONFIG_FILE).write_text(json.dumps(config, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-        shutil.copyfile(bundle.path(bundle.manifest.tokenizer), folder / TOKENIZER_FILE)
+        with writing(target):
+            content = json.dumps(config, ensure_ascii=False, indent=2) + "\n"
+            (folder / CONFIG_FILE).write_text(content, encoding="utf-8")
+            shutil.copyfile(bundle.path(bundle.manifest.tokenizer), folder / TOKENIZER_FILE)
+            for file in folder.iterdir():
+                file.chmod(0o644)  # safetensors writes for the owner alone
         parity = _parity(bundle, reference, tokenizer, path, format, given)
         require_parity(parity, FP32_LIMIT if precision == "fp32" else math.inf)
         names = (*(file.name for file in files), CONFIG_FILE, TOKENIZER_FILE)
-    return Exported(Path(target), names, format, precision, written_opset, parity)
+    return Exported(target, names, format, precision, written_opset, parity)
 
 
 def weight_file(bundle: Bundle) -> Path:
@@ -135,10 +148,25 @@ def weight_file(bundle: Bundle) -> Path:
     raise InputError(f"{bundle.source} has no weights in its checkpoint ({', '.join(e.path for e in entries)})")
 
 
-def built_in_inputs(pairs: bool) -> list[Given]:
-    """The built-in texts, each with the next as its second where a model reads pairs."""
+def built_in_inputs(pairs: bool, features: FeatureSpec) -> list[Given]:
+    """The built-in texts, each with the next as its second where a model reads pairs.
+
+    Where it has features, once with all of them missing, and once with values: numbers a standard deviation above or
+    below their mean, and every known category in turn, of ``MOST_CATEGORIES`` at most.
+    """
     seconds = [*TEXTS[1:], TEXTS[0]] if pairs else [None] * len(TEXTS)
-    return [Given(text, second) for text, second in zip(TEXTS, seconds, strict=True)]
+    plain = [Given(text, second) for text, second in zip(TEXTS, seconds, strict=True)]
+    if not features:
+        return plain
+    most = min(MOST_CATEGORIES, max((len(values) for values in features.categories.values()), default=0))
+    valued = []
+    for i in range(max(len(plain), most)):
+        values: dict[str, float | str] = {
+            name: mean + (spread if i % 2 else -spread) for name, (mean, spread) in features.numbers.items()
+        }
+        values.update((name, known[i % len(known)]) for name, known in features.categories.items() if known)
+        valued.append(plain[i % len(plain)]._replace(features=values))
+    return [*plain, *valued]
 
 
 def option_rows(encoding: OptionsEncoding, texts: Sequence[Any]) -> list[Row]:
@@ -163,10 +191,21 @@ def _check_wishes(format: str, opset: int | None, precision: str) -> None:
         require_opset(opset)
 
 
+def _check_vocabulary(bundle: Bundle, model: DecisionModel, tokenizer: TextTokenizer) -> None:
+    encoder: Any = model.encoder
+    rows = int(encoder.get_input_embeddings().num_embeddings)
+    piece, last = max(tokenizer.vocabulary().items(), key=lambda item: item[1])
+    if last >= rows:
+        raise BundleError(
+            f"{bundle.source}: its tokenizer has ids up to {last:,} ({piece!r}) and its encoder {rows:,} embeddings: "
+            "pack the tokenizer that it was trained with"
+        )
+
+
 @contextmanager
-def _written(target: Path) -> Iterator[Path]:
+def _new_folder(target: Path) -> Iterator[Path]:
     """A hidden folder beside ``target`` that takes its name when all went well, and else is gone."""
-    target = Path(target).resolve()
+    target = target.resolve()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(f"{target} is there already: remove it, or name another folder")
     folder = target.with_name(partial_name(target.name))
@@ -176,9 +215,10 @@ def _written(target: Path) -> Iterator[Path]:
         raise InputError(f"cannot write in {folder.parent}: {reason(error)}") from None
     try:
         yield folder
-        if target.exists():
-            target.rmdir()
-        folder.replace(target)
+        with writing(target):
+            if target.exists():
+                target.rmdir()
+            folder.replace(target)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -218,7 +258,7 @@ def _parity(
 ) -> Parity:
     """How far what was written departs from PyTorch: read back from its file, on rows alone and in padded batches."""
     manifest = bundle.manifest
-    chosen = given or built_in_inputs(manifest.encoding.type == "pair")
+    chosen = given or built_in_inputs(manifest.encoding.type == "pair", manifest.features)
     chosen = chosen[:: max(1, len(chosen) // PARITY_ROWS)][:PARITY_ROWS]
     call: Callable[..., Any] | None = None
     engine: Engine | None = None

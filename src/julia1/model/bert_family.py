@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 ROBERTA_TYPES = ("roberta", "xlm-roberta", "camembert")
 DISTILBERT = "distilbert"
+BERT_FAMILY = (*ROBERTA_TYPES, DISTILBERT)
 _DISTILBERT_NAMES = {
     "attention.q_lin": "attention.self.query",
     "attention.k_lin": "attention.self.key",
@@ -54,7 +55,7 @@ def as_bert(model: nn.Module) -> nn.Module:
 
     config: Any = model.config
     data = {**config.to_dict(), "model_type": config.model_type}
-    if config.model_type not in (*ROBERTA_TYPES, DISTILBERT):
+    if config.model_type not in BERT_FAMILY:
         return model
     settings = {key: value for key, value in bert_config(data).items() if key != "model_type"}
     bert: Any = BertModel(BertConfig(**settings, attn_implementation="eager"), add_pooling_layer=False)

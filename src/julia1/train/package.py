@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -12,13 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from safetensors import SafetensorError
 
 from julia1.bundle import Bundle, BundleWriter, EncodingSettings, Manifest
 from julia1.bundle.heads import FeatureSpec
-from julia1.errors import BundleError, VerificationError
+from julia1.errors import VerificationError
 from julia1.export import SharedWeights, fixed_graph, input_ranges
 from julia1.export.parity import Parity, require_parity
+from julia1.export.writing import writing
 from julia1.model.fixed_model import FixedModel
 from julia1.model.weights import load_fixed, round_weights, save_weights
 from julia1.runtime.cpu import probe
@@ -120,7 +119,7 @@ def package(tuned: Tuned, parts: Parts, start: Start, target: Path, name: str, v
     figures = {head: one.figures for head, one in evaluation["validation"].items()}
     facts["figures"] = {"Validation rows": _table(figures)}
     facts["metrics"] = {"validation": figures}
-    with _written(target), BundleWriter(target, replace=True) as writer:
+    with writing(target), BundleWriter(target, replace=True) as writer:
         save_weights(model, writer.folder / WEIGHT_FILE, ranges)
         weights = writer.add(writer.folder / WEIGHT_FILE, WEIGHT_FILE)
         stored = load_fixed(writer.folder / WEIGHT_FILE)
@@ -172,15 +171,6 @@ def package(tuned: Tuned, parts: Parts, start: Start, target: Path, name: str, v
     fitted = Fitted(bundle, figures, test, parity, evaluation, guarantees, target.parent / REPORT)
     write_report(metrics_of(fitted, parts, tuned), fitted.report, tuned.folder)
     return fitted
-
-
-@contextmanager
-def _written(target: Path) -> Iterator[None]:
-    """Says in one way that a file cannot be written: on a full disk each library has an error of its own."""
-    try:
-        yield
-    except (OSError, SafetensorError) as error:
-        raise BundleError(f"cannot write {target}: {error}") from None
 
 
 def encoding_of(settings: FineTuning, pair: bool) -> EncodingSettings:

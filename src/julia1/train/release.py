@@ -19,10 +19,11 @@ from julia1.export import (
     input_ranges,
     measure_parity,
     option_graph,
-    require_known,
     require_parity,
 )
-from julia1.model.backbone import backbone_config
+from julia1.export.encoder_graph import OPTION_ENCODERS
+from julia1.export.operator_check import require_exportable
+from julia1.model.backbone import backbone_config, complete_config
 from julia1.model.option_model import OptionModel
 from julia1.model.weights import load_weights, round_weights, save_weights
 from julia1.runtime.calibration import UNCALIBRATED
@@ -116,11 +117,19 @@ def train_and_release(
     """The whole way from a recipe to a bundle: train (or take up) the run in ``output``, write ``output/bundle``.
 
     Raises:
-        VerificationError: before training, when no graph is known for the backbone.
+        InputError: before training, when the backbone is no model folder or its config cannot be read.
+        VerificationError: before training, when the backbone cannot be exported.
     """
-    require_known(backbone_config(backbone))
+    require_exportable(trimmed_config(recipe, backbone), OPTION_ENCODERS)
     model = train_open_decisions(recipe, data, backbone, output, report)
     return release(model, output / "tokenizer.json", recipe, data, output / "bundle", version, replace_old=True)
+
+
+def trimmed_config(recipe: Recipe, backbone: Path) -> dict[str, Any]:
+    """The config of the encoder that a recipe makes of a backbone, defaults included; raises as ``complete_config``."""
+    config = complete_config(backbone_config(backbone), backbone / "config.json")
+    pieces = min(recipe.vocabulary.size, int(config.get("vocab_size") or recipe.vocabulary.size))
+    return {**config, "vocab_size": pieces}
 
 
 def calibrated(manifest: Manifest, folder: Path, examples: Sequence[Example], threads: int) -> Manifest:

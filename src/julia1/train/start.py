@@ -84,14 +84,14 @@ def start_from_bundle(bundle: Bundle) -> Start:
         return model.encoder
 
     name, version = bundle.manifest.name, bundle.manifest.version
-    config = complete_config(read_weights(weights).encoder_config)
+    config = complete_config(read_weights(weights).encoder_config, weights)
     tokenizer = bundle.path(bundle.manifest.tokenizer)
     return Start(f"{name} {version}", tokenizer, config, load, f"{name}@{version}")
 
 
 def start_from_folder(folder: Path, name: str) -> Start:
     """The encoder of a Hugging Face model folder; nothing is fetched."""
-    config = complete_config(backbone_config(folder))
+    config = complete_config(backbone_config(folder), folder / "config.json")
     tokenizer = folder / "tokenizer.json"
     if not tokenizer.is_file():
         raise InputError(
