@@ -151,7 +151,9 @@ def test_export_compares_on_the_text_field_that_is_named(run: Run, folder: Path,
     flags = ("export", folder, "--data", rows, "--json", "-o")
     told = run(*flags, tmp_path / "out").failed()
     assert "no row has a text in 'text' or 'state' (the first has 'body', 'age', 'plan')" in told
-    assert "no row has the field 'bodi', did you mean 'body'" in run(*flags, tmp_path / "out", "--text", "bodi").failed()
+    assert (
+        "no row has the field 'bodi', did you mean 'body'" in run(*flags, tmp_path / "out", "--text", "bodi").failed()
+    )
     named = run(*flags, tmp_path / "out", "--text", "body")
     alone = run(*flags, tmp_path / "alone", "--features", "age,plan")
     assert named.code == alone.code == 0, (named.error, alone.error)

@@ -89,3 +89,9 @@ def test_a_terminal_has_a_bar_with_the_time_that_is_left(clock: list[float], mon
     assert "epoch 1/4  step 10/100  loss 0.500  8 rows/s" in written
     assert re.search(r"\d:\d\d:\d\d", written), "the time that is left, at the pace of a real clock"
     assert "[bold] 0.7500" in written, "a head's name is no markup"
+
+
+def test_what_takes_time_after_the_last_epoch_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with TrainingProgress() as progress:
+        progress({"kind": "package"})
+    assert capsys.readouterr().err.endswith("writing the bundle: rounding, graphs, parity, figures\n")

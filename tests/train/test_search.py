@@ -154,7 +154,7 @@ def test_rows_are_tokenized_once_for_all_runs(
     noticed: list[dict[str, Any]] = []
     search(parts, start, tmp_path / "out", settings, SPACE, name="a", version="1", notice=noticed.append)
     assert len(calls) == 4, "of train, validation, held-back and test rows"
-    assert noticed == [{"kind": "cut", "cut": 80, "rows": 80, "max_tokens": 4}]
+    assert noticed == [{"kind": "cut", "cut": 80, "rows": 80, "max_tokens": 4}, {"kind": "package"}]
 
 
 def test_the_command_prints_the_runs(

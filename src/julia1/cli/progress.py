@@ -88,6 +88,8 @@ class TrainingProgress(_WithBar):
             self._show_step(record)
         elif record["kind"] == "epoch":
             self._show_epoch(record)
+        elif record["kind"] == "package":
+            self._print("writing the bundle: rounding, graphs, parity, figures")
         else:
             self._print(
                 f"{record['cut']:,} of {record['rows']:,} rows are cut: they have more tokens than are read "
@@ -120,8 +122,9 @@ class TrainingProgress(_WithBar):
     def _show_epoch(self, record: dict[str, Any]) -> None:
         figures = "".join(f"  {name} {value:.4f}" for name, value in record["figures"].items())
         left = self._left(self._steps) if self._recent else ""
+        best = f"  best epoch {record['best_epoch']}" if record["best_epoch"] else ""
         self._print(
-            f"epoch {record['epoch']}  loss {record['loss']:.4f}{figures}  best epoch {record['best_epoch']}"
+            f"epoch {record['epoch']}  loss {record['loss']:.4f}{figures}{best}"
             f"  {record['rows_per_second']:,.0f} rows/s{left}"
         )
 

@@ -26,7 +26,8 @@ from julia1.train.optimisation import linear_schedule, parameter_groups
 from julia1.train.recipe import FineTuning
 
 Report = Callable[[dict[str, Any]], None]
-"""Called with a record of kind ``step`` after every step, and of kind ``epoch`` after every epoch."""
+"""Called with a record of kind ``step`` after every step and of kind ``epoch`` after every epoch; before the first with
+one of kind ``cut``, if rows are longer than what is read, and at the end with one of kind ``package``."""
 LOGGED_STEPS = 500
 """About so many steps of a run stand in its log."""
 STEPS, LEAST_EPOCHS, MOST_EPOCHS = 1500, 5, 12

@@ -58,9 +58,10 @@ def fit(
         teacher: what it makes of the training rows is learned too.
     """
     check_before_training(parts, start, output, settings, name, version)
-    return package(
-        tune(parts, start, output, settings, report, teacher), parts, start, output / "bundle", name, version
-    )
+    tuned = tune(parts, start, output, settings, report, teacher)
+    if report:
+        report({"kind": "package"})
+    return package(tuned, parts, start, output / "bundle", name, version)
 
 
 def tune(

@@ -89,6 +89,8 @@ def self_train(
         rounds.append(Round(number, len(added), tuned.score))
         if tuned.score > best.score:
             best, best_parts = tuned, more
+    if report:
+        report({"kind": "package"})
     return package(best, best_parts, start, output / "bundle", name, version), rounds
 
 

@@ -55,7 +55,7 @@ def search(
         space: what is tried.
         trials: runs of an optimiser; without it, and without a range in ``space``, every combination is trained.
         report: called with every run.
-        notice: called once with what ``tune`` has to say of the rows.
+        notice: called once with what ``tune`` has to say of the rows, and when the bundle is begun.
 
     Raises:
         InputError: a combination that cannot be trained, before any is, or ``output`` holds another search.
@@ -92,6 +92,8 @@ def search(
     # a finished run comes back at once, at its best epoch
     chosen_settings = replace(settings, **best.chosen)
     tuned = tune(parts, start, _folder(output, best.number), chosen_settings, teacher=teacher, rows=rows)
+    if notice:
+        notice({"kind": "package"})
     return package(tuned, parts, start, output / "bundle", name, version), runs
 
 
