@@ -281,10 +281,10 @@ def test_a_default_registry_that_cannot_be_written_is_a_warning(
 ) -> None:
     (tmp_path / "home").touch()
     default, named = Namespace(no_register=False, registry=None), tmp_path / "home/registry"
-    with pytest.raises(BundleError, match="cannot write in the registry .*--no-register trains without it"):
+    with pytest.raises(BundleError, match=r"cannot write in the registry .*--no-register trains without it"):
         for_training(Namespace(no_register=False, registry=named), "tickets", "1")
     monkeypatch.setenv("JULIA1_REGISTRY", str(named))
-    with pytest.raises(BundleError, match="cannot write in the registry .*--no-register trains without it"):
+    with pytest.raises(BundleError, match=r"cannot write in the registry .*--no-register trains without it"):
         for_training(default, "tickets", "1")
     monkeypatch.delenv("JULIA1_REGISTRY")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
