@@ -24,6 +24,8 @@ from julia1.errors import BundleError, InputError  # noqa: E402
 from julia1.train.data.files import Columns  # noqa: E402
 from julia1.train.data.rows import read_rows  # noqa: E402
 from julia1.train.environment import PACKAGES, environment  # noqa: E402
+from julia1.train.fit import fit  # noqa: E402
+from julia1.train.package import Fitted  # noqa: E402
 from julia1.train.parts import Parts, data_hashes  # noqa: E402
 from julia1.train.teaching import find_teacher  # noqa: E402
 
@@ -170,6 +172,18 @@ def test_figures_are_told_and_the_bundle_found_whatever_happens_to_the_registry(
     command = ["train", str(tmp_path / "rows.jsonl"), "-o", str(tmp_path / "out"), "--name", "topics", "--epochs", "1"]
     command += ["--base", "tiny@1", "--max-tokens", "16", "--registry", str(registry.folder)]
 
+    fitted: list[Fitted] = []
+
+    def fit_once(*arguments: Any, **settings: Any) -> Fitted:
+        """The run of the first call, packed again: a training takes long."""
+        if not fitted:
+            fitted.append(fit(*arguments, **settings))
+        manifest = fitted[0].bundle.folder / "bundle.json"
+        manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": settings["version"]}))
+        return fitted[0]
+
+    monkeypatch.setattr("julia1.train.fit.fit", fit_once)
+
     def train(day: str, *flags: str) -> tuple[int, str, str]:
         monkeypatch.setattr("julia1.cli.train.today", lambda: day)
         return main([*command, *flags]), *capsys.readouterr()
@@ -179,6 +193,7 @@ def test_figures_are_told_and_the_bundle_found_whatever_happens_to_the_registry(
     assert out.splitlines()[-1] == f"in the registry {registry.folder} as topics@2026.11.29"
     assert registry.run(registry.find("topics")).parent == "tiny@1"
     code, out, error = train("2026.11.30")
+    assert code == 0, error
     assert out.splitlines()[-1] == f"the registry {registry.folder} has it already, as topics@2026.11.29"
     assert train("2026.11.30", "--bundle-version", "best", "--json")[0] == 0
     assert [entry.place.version for entry in registry.entries("topics")] == ["2026.11.29", "best"]
