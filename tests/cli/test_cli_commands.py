@@ -210,7 +210,9 @@ class TestTrain:
             bundle = SimpleNamespace(folder=Path("out/bundle"))
             return SimpleNamespace(bundle=bundle, parity={"fp32": SimpleNamespace(largest=2e-5)})
 
-        fake = SimpleNamespace(train_and_release=train_and_release)
+        fake = SimpleNamespace(
+            train_and_release=train_and_release, trimmed_config=lambda *_: {"model_type": "bert", "vocab_size": 9}
+        )
         monkeypatch.setitem(sys.modules, "julia1.train.release", fake)
         assert run("train", *places, "--steps", 7, "--json").data["steps"] == 7
         ((recipe, data, backbone, output, _, _),) = calls
