@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 pytest.importorskip("datasketch")
-resource = pytest.importorskip("resource", reason="limits of file sizes are of POSIX systems")
+pytest.importorskip("resource", reason="limits of file sizes are of POSIX systems")
+
+from export_samples import disk_of  # noqa: E402
 
 from julia1.cli.app import main  # noqa: E402
 from julia1.train.data.rows import MAX_LABELS  # noqa: E402
@@ -136,17 +137,6 @@ def failed(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
         return line
 
     return run
-
-
-@contextmanager
-def disk_of(size: int) -> Iterator[None]:
-    """No file can grow over so many bytes: writing fails in the middle, as on a full disk, for every library."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize(

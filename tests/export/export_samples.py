@@ -99,12 +99,12 @@ def write_fixed(
 
 
 @contextmanager
-def full_disk(most: int = 16_384) -> Iterator[None]:
-    """No file may grow beyond ``most`` bytes: every library meets the error of the system where it writes."""
+def disk_of(size: int) -> Iterator[None]:
+    """No file can grow over so many bytes: writing fails in the middle, as on a full disk, for every library."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
         yield
     finally:

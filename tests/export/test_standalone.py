@@ -19,7 +19,7 @@ pytest.importorskip("transformers")
 
 import onnx  # noqa: E402
 import onnxruntime  # noqa: E402
-from export_samples import FEATURES, HEADS, full_disk, grown_tokenizer, new_model, write_fixed  # noqa: E402
+from export_samples import FEATURES, HEADS, disk_of, grown_tokenizer, new_model, write_fixed  # noqa: E402
 from onnx import numpy_helper  # noqa: E402
 
 from julia1.bundle import Bundle, EncodingSettings  # noqa: E402
@@ -245,7 +245,7 @@ def test_a_bundle_without_its_weights_is_named(tokenizer_file: Path, tmp_path: P
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on the size of a file")
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_disk_that_is_full_is_one_error_and_leaves_nothing(bundle: Bundle, tmp_path: Path, format: str) -> None:
-    with full_disk(), pytest.raises(BundleError, match=f"cannot write {tmp_path}/out/model") as caught:
+    with disk_of(16_384), pytest.raises(BundleError, match=f"cannot write {tmp_path}/out/model") as caught:
         export_bundle(bundle, tmp_path / "out", format)
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
