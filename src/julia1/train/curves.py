@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import time
@@ -15,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from julia1.errors import TrainingError
 from julia1.train.page import write_whole
 
 LOG, CURVES = "log.jsonl", "curves.png"
@@ -34,10 +36,11 @@ class CurveDrawer:
         self._not_before = 0.0
 
     def draw(self, *, last: bool = False) -> None:
-        """Draw what the log has; ``last`` always."""
+        """Draw what the log has; ``last`` always. A picture that cannot be written stops no training."""
         began = time.monotonic()
         if last or began >= self._not_before:
-            draw_curves(self._folder)
+            with contextlib.suppress(TrainingError):
+                draw_curves(self._folder)
             ended = time.monotonic()
             self._not_before = ended + (ended - began) / MOST_SHARE
 

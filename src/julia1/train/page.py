@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
+from julia1.errors import TrainingError
+
 MOST_ITEMS = 200
 """Items of a list that a page shows; JSON has all."""
 
@@ -48,10 +50,16 @@ def _cell(value: object) -> str:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write under a temporary name, then give the file its own: it is whole or not there."""
+    """Write under a temporary name, then give the file its own: it is whole or not there.
+
+    Raises:
+        TrainingError: it cannot be written.
+    """
     temporary = path.with_name(f"{path.name}.tmp")
     try:
         temporary.write_bytes(content)
         temporary.replace(path)
+    except OSError as error:
+        raise TrainingError(f"cannot write {path}: {error.strerror}") from None
     finally:
         temporary.unlink(missing_ok=True)
