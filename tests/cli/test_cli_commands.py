@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from cli_samples import ASK, FakeDecider, Ran
 
+import julia1
 from julia1 import __version__, settings
 from julia1.bundle import Bundle, BundleWriter, Calibration, EncodingSettings, Manifest, Variant
 from julia1.cli.app import build_parser
@@ -196,6 +198,8 @@ class TestTrain:
         ]  # fmt: skip
 
     def test_missing_extra_is_told(self, run: Run, places: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        # what is imported below must not stay behind as an attribute of the package
+        monkeypatch.setattr(julia1, "train", importlib.import_module("julia1.train"), raising=False)
         for name in [name for name in sys.modules if name.startswith("julia1.train")]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, "torch", None)

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from julia1.errors import TrainingError
 from julia1.train import curves
 from julia1.train.curves import CURVES, LOG, CurveDrawer, draw_curves, read_log
 
@@ -67,11 +68,11 @@ def test_a_picture_that_fails_leaves_the_old_one(tmp_path: Path, monkeypatch: py
     old = (tmp_path / CURVES).read_bytes()
 
     def full(*_: object) -> None:
-        raise OSError("disk full")
+        raise OSError(28, "disk full")
 
     monkeypatch.setattr(Path, "replace", full)
     write_log(tmp_path, step(1), step(2))
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(TrainingError, match="disk full"):
         draw_curves(tmp_path)
     assert (tmp_path / CURVES).read_bytes() == old
     assert sorted(path.name for path in tmp_path.iterdir()) == [CURVES, LOG]

@@ -185,7 +185,8 @@ def run_clean(arguments: argparse.Namespace) -> int:
             continue
         answers = repr(sorted(row.answers.items(), key=lambda item: item[0]))
         # of rows without a text the model sees features, but who cleans them may have named the wrong field
-        said = content_key(content_of(replace(row, text=text))) if text.strip() else repr(sorted(cleaned.items()))
+        fields = sorted((name, value) for name, value in cleaned.items() if value not in ("", None))
+        said = content_key(content_of(replace(row, text=text))) if text.strip() else repr(fields)
         key = (said, answers)
         if key in seen and not arguments.keep_duplicates:
             done["repeated"] += 1
