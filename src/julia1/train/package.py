@@ -259,7 +259,7 @@ def _facts(tuned: Tuned, parts: Parts, start: Start) -> dict[str, Any]:
         "score": round(tuned.score, 4),
         "run": {
             "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "seconds": round(tuned.seconds, 1),
+            "seconds": round(tuned.seconds, 3),
             "environment": environment(),
         },
     }
