@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from julia1.bundle import Bundle, BundleWriter, Calibration, EncodingSettings, Manifest, Variant
 
@@ -38,3 +39,21 @@ def small_manifest(writer: BundleWriter, version: str = "2026.11.30") -> Manifes
         checkpoint=(writer.add_text("tensors", "checkpoint/model.safetensors"),),
         provenance={"license": "Apache-2.0", "seed": 1},
     )
+
+
+FACTS: dict[str, Any] = {
+    "base_model": "tiny 1",
+    "parent": "tiny@1",
+    "rows": {"train": 8, "test": 1},
+    "data_sha256": {"train": "a" * 64, "test": "b" * 64, "all": "c" * 64},
+    "seed": 1,
+    "hyper_parameters": {"epochs": 3, "learning_rate": 1.2345678e-5, "seed": 1},
+    "score": 0.75,
+    "metrics": {"validation": {"team": {"accuracy": 0.75}}, "test": {"team": {"accuracy": 0.5}}},
+    "run": {
+        "finished": "2026-11-30T10:00:00+00:00",
+        "seconds": 12.5,
+        "environment": {"python": "3.12", "packages": {"torch": "2.9"}, "cpu": "Abacus"},
+    },
+}
+"""What the registry knows of a run."""

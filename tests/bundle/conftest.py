@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from bundle_samples import write_small
+from bundle_samples import FACTS, small_manifest, write_small
+
+from julia1.bundle import BundleWriter, Registry
 
 
 @pytest.fixture(autouse=True)
@@ -27,3 +32,21 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(tmp_path: Path, written: Path) -> Path:
     """The folder of a whole bundle: two variants that share their weights, and a checkpoint."""
     return Path(shutil.copytree(written, tmp_path / "small"))
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
+    monkeypatch.setenv("JULIA1_REGISTRY", str(tmp_path / "registry"))
+    return Registry()
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a bundle; ``facts`` change its provenance."""
+
+    def make(folder: str = "run", version: str = "1", name: str = "tickets", **facts: Any) -> Path:
+        with BundleWriter(tmp_path / folder, replace=True) as writer:
+            manifest = small_manifest(writer, version)
+            return writer.finish(replace(manifest, name=name, provenance={**FACTS, **facts})).folder
+
+    return make

@@ -17,52 +17,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bundle_samples import small_manifest
+from bundle_samples import FACTS, small_manifest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from julia1.bundle import Bundle, BundleWriter, Registry, find_bundle, verify_bundle, zip_bundle
+from julia1.bundle import Bundle, BundleWriter, Registry, verify_bundle, zip_bundle
 from julia1.bundle.files import locked, sync
-from julia1.bundle.places import read_aliases, require_name, resolve, version_key
-from julia1.bundle.runs import Run, compare, content_hash, read_run
+from julia1.bundle.places import read_aliases
+from julia1.bundle.runs import Run
 from julia1.errors import BundleError, InputError, VerificationError
-from julia1.settings import registry_folder
-
-FACTS: dict[str, Any] = {
-    "base_model": "tiny 1",
-    "parent": "tiny@1",
-    "rows": {"train": 8, "test": 1},
-    "data_sha256": {"train": "a" * 64, "test": "b" * 64, "all": "c" * 64},
-    "seed": 1,
-    "hyper_parameters": {"epochs": 3, "learning_rate": 1.2345678e-5, "seed": 1},
-    "score": 0.75,
-    "metrics": {"validation": {"team": {"accuracy": 0.75}}, "test": {"team": {"accuracy": 0.5}}},
-    "run": {
-        "finished": "2026-11-30T10:00:00+00:00",
-        "seconds": 12.5,
-        "environment": {"python": "3.12", "packages": {"torch": "2.9"}, "cpu": "Abacus"},
-    },
-}
 
 Make = Callable[..., Path]
-
-
-@pytest.fixture
-def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
-    monkeypatch.setenv("JULIA1_REGISTRY", str(tmp_path / "registry"))
-    return Registry()
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Make:
-    """Writes a bundle; ``facts`` change its provenance."""
-
-    def make(folder: str = "run", version: str = "1", name: str = "tickets", **facts: Any) -> Path:
-        with BundleWriter(tmp_path / folder, replace=True) as writer:
-            manifest = small_manifest(writer, version)
-            return writer.finish(replace(manifest, name=name, provenance={**FACTS, **facts})).folder
-
-    return make
 
 
 def names_below(folder: Path) -> set[str]:
@@ -325,119 +290,6 @@ def test_versions_are_listed_as_they_came(registry: Registry, make: Make) -> Non
     assert "run.json is not JSON" in broken.problem
 
 
-@given(st.lists(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,9}", fullmatch=True)))
-def test_any_versions_can_be_sorted(versions: list[str]) -> None:
-    backwards = [*reversed(versions)]
-    assert sorted(backwards, key=version_key) == sorted(versions, key=version_key)
-
-
-@given(st.lists(st.lists(st.integers(0, 10**30), min_size=1, max_size=4)))
-def test_numbers_are_sorted_as_people_count(numbers: list[list[int]]) -> None:
-    versions = [".".join(map(str, own)) for own in sorted(numbers)]
-    backwards = [*reversed(versions)]
-    assert sorted(backwards, key=version_key) == versions
-
-
-class TestPlaces:
-    """From a name to a folder."""
-
-    def test_a_name_is_looked_up_and_a_path_goes_first(
-        self, registry: Registry, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        stored = registry.add(make()).place
-        registry.promote("tickets@1")
-        monkeypatch.chdir(tmp_path)
-        assert find_bundle("tickets@1") == find_bundle(Path("tickets@production")) == stored.folder
-        assert Bundle.open("tickets@production").manifest.name == "tickets"
-        assert {check.status for check in verify_bundle("tickets@1")} == {"ok"}
-        here = make("tickets@1", version="here")
-        assert find_bundle("tickets@1") == Path("tickets@1")
-        assert Bundle.open("tickets@1").folder == here
-        with pytest.raises(InputError, match="no version or alias '2'"):
-            find_bundle("tickets@2")
-        for path in ("tickets", "a/b@1", "tickets@", "@1", "../tickets@1", "tickets@1@2", ""):
-            assert find_bundle(path) == Path(path)
-
-    def test_a_folder_without_a_bundle_hides_nothing(
-        self, registry: Registry, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        stored = registry.add(make()).place
-        monkeypatch.chdir(tmp_path)
-        for name in ("tickets@1", "tickets@2", "zebra@1"):
-            Path(name).mkdir()
-        assert find_bundle("tickets@1") == Bundle.open("tickets@1").folder == stored.folder
-        for name, said in (("tickets@2", "no version or alias '2'"), ("zebra@1", "no model 'zebra'")):
-            with pytest.raises(InputError) as raised:
-                find_bundle(name)
-            for words in (f"the folder {name} holds no bundle", said, str(registry.folder)):
-                assert words in str(raised.value)
-        Path("zebra@3").touch()
-        assert find_bundle("zebra@3") == Path("zebra@3"), "a file may be a zip"
-
-    def test_another_registry_is_looked_into(self, registry: Registry, make: Make, tmp_path: Path) -> None:
-        other = Registry(tmp_path / "other")
-        stored = other.add(make()).place
-        assert find_bundle("tickets@1", other.folder) == stored.folder
-        with pytest.raises(InputError, match="it is empty"):
-            find_bundle("tickets@1")
-
-    @pytest.mark.parametrize(
-        ("reference", "message"),
-        [
-            ("ticket@1", "has no model 'ticket'; did you mean 'tickets'?"),
-            ("zebra@1", "has no model 'zebra'; it has: tickets"),
-            ("tickets@3", "tickets has no version or alias '3'; it has: 1, 2, staging"),
-            ("tickets@stagin", "did you mean 'staging'?"),
-            ("tickets", "several versions and none in production: name one of tickets@1, tickets@2"),
-            ("tickets@..", "the version '..' cannot stand in the registry"),
-            ("tickets@../../etc", "the version '../../etc' cannot stand in the registry"),
-            ("../tickets@1", "the name '../tickets' cannot stand"),
-            ("/etc@1", "the name '/etc' cannot stand"),
-            ("@1", "the name '' cannot stand"),
-            ("tickets@aliases.json", "it is what the registry calls a file of its own"),
-        ],
-    )
-    def test_what_is_not_there_is_told(self, registry: Registry, make: Make, reference: str, message: str) -> None:
-        for number in ("1", "2"):
-            registry.add(make(number, number))
-        registry.promote("tickets@1", "staging")
-        with pytest.raises(InputError) as raised:
-            registry.find(reference)
-        assert message in str(raised.value)
-
-    def test_an_empty_registry_says_so(self, registry: Registry) -> None:
-        with pytest.raises(InputError, match="has no model 'tickets'; it is empty"):
-            find_bundle("tickets@1")
-        assert registry.names() == []
-        with pytest.raises(InputError, match="it is empty"):
-            registry.entries("tickets")
-
-    @given(st.text(max_size=12))
-    def test_no_name_leads_out_of_the_registry(self, value: str) -> None:
-        try:
-            name = require_name("name", value)
-        except InputError:
-            return
-        assert Path("/registry", name).resolve().parent == Path("/registry")
-        assert len(Path(name).parts) == 1
-
-    @pytest.mark.parametrize(
-        ("own", "shared", "expected"),
-        [
-            ("/own", "/shared", "/own"),
-            ("", "/shared", "/shared/julia1/registry"),
-            ("", "relative", "/home/someone/.local/share/julia1/registry"),
-        ],
-    )
-    def test_variables_go_before_the_home_folder(
-        self, monkeypatch: pytest.MonkeyPatch, own: str, shared: str, expected: str
-    ) -> None:
-        monkeypatch.setenv("HOME", "/home/someone")
-        monkeypatch.setenv("JULIA1_REGISTRY", own)
-        monkeypatch.setenv("XDG_DATA_HOME", shared)
-        assert registry_folder() == Path(expected)
-
-
 class TestBroken:
     """Files that someone wrote into."""
 
@@ -673,61 +525,3 @@ class TestTogether:
                 pass
         assert raised.value.errno == errno.ENOLCK
         assert answers == []
-
-
-class TestComparison:
-    """Two runs side by side."""
-
-    def test_parameters_data_and_metrics_are_held_together(self, registry: Registry, make: Make) -> None:
-        other = {
-            "hyper_parameters": {"epochs": 3, "learning_rate": 2e-5, "seed": 1, "windows": 2},
-            "data_sha256": {"train": "d" * 64, "test": "b" * 64},
-            "metrics": {"test": {"team": {"accuracy": 0.75, "ece": 0.1}, "urgent": {"f1": 1.0}}},
-            "run": {"environment": {"python": "3.12", "packages": {"torch": "2.10"}, "cpu": "Abacus"}},
-        }
-        runs = [registry.run(registry.add(place).place) for place in (make(), make("other", **other))]
-        found = compare(*runs).to_dict()
-        assert found["parameters"] == {
-            "learning_rate": {"first": 1.2345678e-5, "second": 2e-5},
-            "windows": {"first": None, "second": 2},
-        }
-        assert found["environment"] == {"torch": {"first": "2.9", "second": "2.10"}}
-        assert found["data"] == {"train": False, "test": True, "all": None}
-        assert found["metrics"] == {
-            "validation": {"team": {"accuracy": {"first": 0.75, "second": None}}},
-            "test": {
-                "team": {"accuracy": {"first": 0.5, "second": 0.75}, "ece": {"first": None, "second": 0.1}},
-                "urgent": {"f1": {"first": None, "second": 1.0}},
-            },
-        }
-        same = compare(runs[0], runs[0])
-        assert not same.parameters
-        assert set(same.data.values()) == {True}
-
-    def test_figures_of_a_card_stand_in_for_metrics(self, registry: Registry, make: Make) -> None:
-        figures = {
-            "Accuracy": [{"set": "massive", "accuracy": 0.8}, {"set": "x"}],
-            "Speed": {"p50": 3.2, "on": "a CPU"},
-        }
-        run = registry.run(registry.add(make(metrics=None, figures=figures)).place)
-        assert run.metrics == {"Accuracy": {"massive": {"accuracy": 0.8}}, "Speed": {"": {"p50": 3.2}}}
-
-    @pytest.mark.parametrize("odd", [None, 3, "text", [], {"a": 3}, {"a": {"b": 3}}, {"a": [3]}, {"a": [{}]}])
-    def test_odd_provenance_is_left_out(self, registry: Registry, make: Make, odd: Any) -> None:
-        made = make(**dict.fromkeys(FACTS, odd), figures=odd)
-        run = registry.run(registry.add(made).place)
-        assert not any(run.metrics.values())
-        assert compare(run, run).parameters == {}
-        assert (made / "card.md").is_file()
-
-
-def test_content_does_not_depend_on_version_card_and_moment(make: Make) -> None:
-    one, two, three = (
-        Bundle.open(place).manifest for place in (make("a"), make("b", "2", run={"seconds": 1}), make("c", score=0.8))
-    )
-    assert content_hash(one) == content_hash(two) != content_hash(three)
-
-
-def test_a_run_is_read_from_where_it_lies(registry: Registry, make: Make) -> None:
-    stored = registry.add(make()).place
-    assert read_run(resolve(registry.folder, "tickets@1").folder) == registry.run(stored)

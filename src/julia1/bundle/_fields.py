@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import json
 import math
 import reprlib
 from collections.abc import Iterable, Sequence
@@ -40,11 +39,6 @@ class Place:
 
     def __str__(self) -> str:
         return f"{self.file}: {self.keys}" if self.keys else self.file
-
-
-def strict_json(source: str) -> Any:
-    """JSON as the standard has it; raises ``ValueError`` for NaN, infinity and a key that stands twice."""
-    return json.loads(source, object_pairs_hook=_no_repeats, parse_constant=_no_constant, parse_float=_finite)
 
 
 def record(data: object, place: Place, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
@@ -113,22 +107,3 @@ def one_of(known: Sequence[str], data: object, place: Place) -> str:
     if data not in known:
         raise place.wrong(f"one of {', '.join(known)} (a newer julia1 may know more)", data)
     return str(data)
-
-
-def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice in one object")
-    return found
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"the number {text[:40]} is too large")
-    return value

@@ -147,11 +147,12 @@ def partial_name(name: str) -> str:
     return f".{name}.{os.urandom(4).hex()}.partial"
 
 
-def write_whole(place: Path, content: str) -> None:
-    """Write a UTF-8 text file so that whoever reads sees the old one or the new one, never half of it."""
+def write_whole(place: Path, content: str | bytes) -> None:
+    """Write a file, text as UTF-8, so that whoever reads sees the old one or the new one, never half of it."""
     partial = place.with_name(partial_name(place.name))
     try:
-        partial.write_bytes(content.encode("utf-8"))  # bytes: no other line ends on Windows
+        # bytes: no other line ends on Windows
+        partial.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
         sync(partial)
         partial.replace(place)
         sync(place.parent)

@@ -18,13 +18,13 @@ from julia1.bundle._fields import (
     one_of,
     record,
     refuse_unknown,
-    strict_json,
     text,
 )
 from julia1.bundle.encoding import ENCODINGS, EncodingSettings
 from julia1.bundle.files import inside, is_lfs_pointer, path_problem, reason
 from julia1.bundle.heads import FeatureSpec, HeadSpec
 from julia1.errors import BundleError
+from julia1.strict_json import strict_json
 
 FORMAT_VERSION = 1
 MANIFEST_FILE = "bundle.json"

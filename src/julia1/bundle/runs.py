@@ -22,10 +22,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from julia1.bundle._fields import Place, integer, mapping, number, record, strict_json, text
+from julia1.bundle._fields import Place, integer, mapping, number, record, text
 from julia1.bundle.files import reason
 from julia1.bundle.manifest import Manifest
 from julia1.errors import BundleError
+from julia1.strict_json import strict_json
 
 RUN_FILE = "run.json"
 FORMAT_VERSION = 1

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
-from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from julia1.content import shown
 from julia1.errors import InputError
+from julia1.strict_json import strict_json
 
 MOST_BYTES = 16 << 20
 """More in one text or line is a mistake: a state may have 500,000 characters."""
@@ -54,7 +52,7 @@ def decode(content: bytes, where: str) -> str:
 def parse_json(text: str, where: str) -> Any:
     """JSON as the standard has it: no NaN, no key twice; raises ``InputError``."""
     try:
-        return json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_no_constant, parse_float=_finite)
+        return strict_json(text)
     except json.JSONDecodeError as error:
         line = f"line {error.lineno}, " if "\n" in text.strip() else ""
         raise InputError(f"{where} is not JSON: {error.msg} at {line}column {error.colno}") from None
@@ -87,24 +85,3 @@ def parse_yaml(text: str, where: str) -> Any:
         raise InputError(f"{where} is not YAML to rely on: {error}") from None
     except RecursionError:
         raise InputError(f"{where} is nested too deeply to read") from None
-
-
-def _no_repeats(pairs: list[tuple[Hashable, Any]]) -> dict[Hashable, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(
-            f"the key {shown(next(key for key in keys if keys.count(key) > 1))} stands twice in one object"
-        )
-    return found
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"the number {text[:40]} is too large")
-    return value

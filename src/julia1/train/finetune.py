@@ -226,11 +226,13 @@ class FineTuner:
         share = settings.teacher_share if self._taught else 0.0
         for spec, head in zip(self.model.specs, self.model.heads, strict=True):
             of_head, weights = outputs[spec.name], self._weights[spec.name]
-            total = total + head_loss(spec, head, of_head, items, settings.label_smoothing, weights)
-            if spec.name in self._taught:
-                both = [item if spec.name in item.teacher else replace(item, targets={}) for item in items]
-                own = head_loss(spec, head, of_head, both, settings.label_smoothing, weights)
-                total = total - share * own + share * teacher_loss(spec, of_head, items, settings.teacher_temperature)
+            if spec.name not in self._taught:
+                total = total + head_loss(spec, head, of_head, items, settings.label_smoothing, weights)
+                continue
+            for taught, own in ((False, 1.0), (True, 1 - share)):
+                some = [item if (spec.name in item.teacher) is taught else replace(item, targets={}) for item in items]
+                total = total + own * head_loss(spec, head, of_head, some, settings.label_smoothing, weights)
+            total = total + share * teacher_loss(spec, of_head, items, settings.teacher_temperature)
         if self._related:
             total = total + settings.teacher_hidden * relation_loss(outputs[TEXT_VECTOR], items)
         return total

@@ -151,11 +151,10 @@ def check_before_training(
     if not 3 <= settings.max_tokens <= most:
         raise InputError(f"max_tokens is {settings.max_tokens}: this encoder reads 3 to {most}")
     entry = FileEntry("x", "0" * 64, 1)
-    if not 0 <= settings.teacher_share <= 1 or settings.teacher_temperature <= 0 or settings.teacher_hidden < 0:
+    if not 0 <= settings.teacher_share <= 1 or settings.teacher_temperature <= 0:
         raise InputError(
-            f"teacher_share is {settings.teacher_share:g}, teacher_temperature {settings.teacher_temperature:g}, "
-            f"teacher_hidden {settings.teacher_hidden:g}: the share lies between 0 and 1, the temperature above 0, and "
-            "hidden states count for nothing or more"
+            f"teacher_share is {settings.teacher_share:g}, teacher_temperature {settings.teacher_temperature:g}: the "
+            "share lies between 0 and 1, the temperature above 0"
         )
     if "pooler" in parse_pooling(settings.pooling) and take_pooler(start.load()) is None:
         raise InputError(f"pooling is {settings.pooling!r}: {start.name} comes without a pooler: take cls, mean or max")

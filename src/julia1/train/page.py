@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
+from julia1.bundle import files
 from julia1.errors import TrainingError
 
 MOST_ITEMS = 200
@@ -49,17 +50,13 @@ def _cell(value: object) -> str:
     return f"<td class=n>{value:,}" if isinstance(value, int) else f"<td class=n>{value:.4g}"
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write under a temporary name, then give the file its own: it is whole or not there.
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file of a run: it is whole or not there.
 
     Raises:
         TrainingError: it cannot be written.
     """
-    temporary = path.with_name(f"{path.name}.tmp")
     try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
+        files.write_whole(path, content)
     except OSError as error:
         raise TrainingError(f"cannot write {path}: {error.strerror}") from None
-    finally:
-        temporary.unlink(missing_ok=True)

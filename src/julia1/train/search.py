@@ -15,6 +15,7 @@ from julia1.errors import TrainingError
 from julia1.train.finetune import LOG, DivergedError, Report
 from julia1.train.fit import check_before_training, tune
 from julia1.train.package import Fitted, package
+from julia1.train.page import write_whole
 from julia1.train.parts import Parts, data_hashes
 from julia1.train.prepared import PreparedRows
 from julia1.train.recipe import FineTuning
@@ -132,14 +133,7 @@ def _train(
         problem, given_up = f"given up after {len(epochs)} looks at the validation rows at {epochs[-1]:.4f}", True
     run = Run(number, chosen, score, round(time.monotonic() - began, 1), problem, epochs, given_up, of)
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = (folder / RESULT).with_suffix(".tmp")
-    try:
-        temporary.write_text(json.dumps(run.to_dict(), ensure_ascii=False), encoding="utf-8")
-        temporary.replace(folder / RESULT)
-    except OSError as error:
-        raise TrainingError(f"cannot write {folder / RESULT}: {error.strerror}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(folder / RESULT, json.dumps(run.to_dict(), ensure_ascii=False))
     plan.done(run)
     return run
 
