@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from julia1 import Julia1Error, settings
 from julia1.bundle import Bundle
-from julia1.runtime.cpu import usable_cores
 from julia1.runtime.decider import token_limits
+from julia1.runtime.limits import usable_cores
 from julia1.text import OptionsEncoding, TextTokenizer
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -16,7 +16,7 @@ import torch
 from _common import interleave, parser, print_ratio, run, write_json
 from _questions import draw_requests
 from julia1.model import OptionModel, load_encoder
-from julia1.runtime.cpu import usable_cores
+from julia1.runtime.limits import usable_cores
 from julia1.text import Limits, OptionsEncoding, TextTokenizer
 from julia1.train.recipe import Training
 from julia1.train.trainer import TrainingRow, encode_examples, micro_batches, option_loss, to_tensors

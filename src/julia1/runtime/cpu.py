@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import re
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
+
+from julia1.runtime import instructions
+from julia1.runtime.limits import allowed_cpus, core_of, cpu_quota, memory_limit, usable_cores
 
 _ARCHITECTURES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}
-_VNNI = frozenset({"avx512_vnni", "avx_vnni"})
 
 
 @dataclass(frozen=True)
@@ -21,70 +20,38 @@ class Cpu:
         architecture: ``x86_64``, ``aarch64`` or what the platform says.
         features: instruction sets by their Linux names; on x86-64 also ``vnni`` when any 8-bit dot product exists.
             Empty where the system does not tell.
-        cores: physical cores that this process may use, at least 1.
+        cores: physical cores that this process may use, at least 1: those of its affinity, hyper-threads counted
+            once, cut by the cgroup quota.
+        name: what the maker calls it; may be empty.
+        logical: CPUs that the scheduler may use, hyper-threads counted.
+        physical: physical cores of these, before the quota.
+        quota: CPUs granted by cgroups, ``None`` without a limit.
+        memory: bytes that this process may use, ``None`` where nothing tells.
     """
 
     architecture: str
     features: frozenset[str]
     cores: int
+    name: str = ""
+    logical: int = 1
+    physical: int = 1
+    quota: float | None = None
+    memory: int | None = None
 
 
 @lru_cache(maxsize=1)
 def probe() -> Cpu:
-    """Read the CPU once. Affinity and cgroup quota are those at the first call."""
+    """Read the CPU once. Affinity and cgroup limits are those at the first call."""
     machine = platform.machine().lower()
     architecture = _ARCHITECTURES.get(machine, machine)
-    return Cpu(architecture, _features(), usable_cores())
-
-
-def usable_cores(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Physical cores within this process's affinity, cut by its cgroup quota; at least 1."""
-    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    cores = len({_core(cpu) for cpu in allowed})
-    quota = _quota(proc, cgroup)
-    return max(1, cores if quota is None else min(cores, int(quota)))
-
-
-def _core(cpu: int) -> str:
-    """Hyper-threads of one core share this text."""
-    try:
-        return Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text().strip()
-    except OSError:
-        return str(cpu)
-
-
-def _quota(proc: Path, root: Path) -> float | None:
-    """CPUs granted by cgroup v2 (any level up to the root) or v1; ``None`` without a limit."""
-    limits = []
-    try:
-        lines = (proc / "self/cgroup").read_text().splitlines()
-    except OSError:
-        lines = []
-    group = next((line.split(":", 2)[2].lstrip("/") for line in lines if line.startswith("0::")), "")
-    folder = root / group
-    for level in (folder, *folder.parents):
-        if root not in (level, *level.parents):
-            break
-        try:
-            quota, period = (level / "cpu.max").read_text().split()
-        except (OSError, ValueError):
-            continue
-        if quota != "max":
-            limits.append(int(quota) / int(period))
-    try:
-        quota_us = int((root / "cpu/cpu.cfs_quota_us").read_text())
-        if quota_us > 0:
-            limits.append(quota_us / int((root / "cpu/cpu.cfs_period_us").read_text()))
-    except (OSError, ValueError):
-        pass
-    return min(limits) if limits else None
-
-
-def _features() -> frozenset[str]:
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return frozenset()
-    match = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
-    found = frozenset(match.group(1).split()) if match else frozenset()
-    return found | {"vnni"} if found & _VNNI else found
+    allowed = allowed_cpus()
+    return Cpu(
+        architecture,
+        instructions.features(architecture),
+        usable_cores(),
+        instructions.name(architecture),
+        len(allowed),
+        len({core_of(cpu) for cpu in allowed}),
+        cpu_quota(),
+        memory_limit(),
+    )
