@@ -77,7 +77,7 @@ def main() -> int:
         decider = julia1.load(bundle.source, variant=name, threads=args.threads)
         for check in args.checks:
             for what, comparison in checks[check](decider, bundle, args).items():
-                limit = LIMITS[check].get(decider.variant.precision)
+                limit = LIMITS[check].get(decider.plan.variant.precision)
                 figures = comparison.figures()
                 held = not figures["changed"] and (limit is None or figures["largest_movement"] <= limit)
                 lines.append({"variant": name, "check": check, "what": what, "limit": limit, "held": held, **figures})
@@ -127,7 +127,7 @@ def order(decider: Decider, bundle: Bundle, args: Namespace) -> dict[str, Compar
     rng = random.Random(SEED)
     comparison = Comparison()
     requests = draw_requests(args.data, args.rows)
-    progress = Progress(f"{decider.variant.name} order", len(requests))
+    progress = Progress(f"{decider.plan.variant.name} order", len(requests))
     for state, questions in requests:
         before = decider.decide(state, questions)
         for _ in range(args.permutations):
@@ -152,7 +152,7 @@ def batch(decider: Decider, bundle: Bundle, args: Namespace) -> dict[str, Compar
     texts = mixed_texts(args.data, args.texts)
     rng = random.Random(SEED)
     alone = []
-    progress = Progress(f"{decider.variant.name} batch", len(texts))
+    progress = Progress(f"{decider.plan.variant.name} batch", len(texts))
     for text in texts:
         alone.append(decider.decide(text, QUESTIONS))
         progress.step()
@@ -242,9 +242,9 @@ def with_pass_tokens(decider: Decider, bundle: Bundle, tokens: int) -> Decider:
     """A decider with the same variant, whose passes hold so many tokens."""
     manifest = replace(bundle.manifest, encoding=replace(bundle.manifest.encoding, pass_tokens=tokens))
     tokenizer = TextTokenizer.from_file(bundle.path(manifest.tokenizer))
-    variant = decider.variant
-    engine = open_engine(variant.engine, bundle.path(variant.files[0]), decider.threads)
-    return Decider(manifest, tokenizer, engine, variant, decider.reason, decider.threads)
+    variant = decider.plan.variant
+    engine = open_engine(variant.engine, bundle.path(variant.files[0]), decider.plan.threads)
+    return Decider(manifest, tokenizer, engine, decider.plan)
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ def main() -> None:
     baselines: dict[str, Predict] = {"majority": lambda texts, question: [], "TF-IDF": tfidf_nearest}
     if args.backbone:
         baselines["backbone"] = Backbone(args.backbone).nearest
-    print(f"{decider.manifest.name} {decider.manifest.version}, {decider.variant.name}, options: {args.options}\n")
+    print(f"{decider.manifest.name} {decider.manifest.version}, {decider.plan.variant.name}, options: {args.options}\n")
     lines: list[dict[str, Any]] = []
     for name in args.sets:
         lines += measure(decider, name, EVALUATIONS[name], args, baselines)
@@ -94,7 +94,7 @@ def main() -> None:
         if of_languages:
             print(f"{EVALUATIONS[name].split} by language\n")
             print_lines(of_languages)
-    write_json(args, {"variant": decider.variant.name, "lines": lines})
+    write_json(args, {"variant": decider.plan.variant.name, "lines": lines})
 
 
 def arguments() -> Namespace:

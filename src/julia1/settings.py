@@ -10,7 +10,8 @@
     JULIA1_MODEL    bundle to load when none is named: folder, zip or       the one that ships with julia1
                     NAME@VERSION of the registry
     JULIA1_VARIANT  variant to run                                          the one that suits the CPU
-    JULIA1_THREADS  threads of the engine                                   the physical cores it may use
+    JULIA1_ENGINE   engine to run it on                                     the one that the variant is made for
+    JULIA1_THREADS  threads of the engine, or ``share`` for 75 % of them    the physical cores it may use, 8 at most
     =============== ======================================================= ======================================
 
 A variable that is empty counts as not set. Variables are read at each call, so a change takes effect at once.
@@ -68,17 +69,22 @@ def variant() -> str | None:
     return os.environ.get("JULIA1_VARIANT") or None
 
 
-def threads() -> int | None:
-    """Threads of the engine when the caller names none; ``None`` leaves it to the CPU.
+def engine() -> str | None:
+    """The engine to run on when the caller names none; ``None`` leaves it to the variant."""
+    return os.environ.get("JULIA1_ENGINE") or None
+
+
+def threads() -> int | str | None:
+    """Threads of the engine when the caller names none, or ``share``; ``None`` leaves it to the CPU.
 
     Raises:
-        InputError: the variable is not a whole number of at least 1.
+        InputError: the variable is neither a whole number of at least 1 nor ``share``.
     """
     own = os.environ.get("JULIA1_THREADS", "")
-    if not own:
-        return None
+    if not own or own == "share":
+        return own or None
     if not (own.isascii() and own.isdigit()) or int(own) < 1:
-        raise InputError(f"JULIA1_THREADS is {own!r}: give a whole number of at least 1, or leave it out")
+        raise InputError(f"JULIA1_THREADS is {own!r}: give a whole number of at least 1, or 'share', or leave it out")
     return int(own)
 
 

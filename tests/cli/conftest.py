@@ -17,7 +17,7 @@ from julia1.runtime import decider as decider_module
 @pytest.fixture(autouse=True)
 def own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No setting of the machine, no cache of the user."""
-    for name in ("MODEL", "VARIANT", "THREADS"):
+    for name in ("MODEL", "VARIANT", "ENGINE", "THREADS"):
         monkeypatch.delenv(f"JULIA1_{name}", raising=False)
     monkeypatch.setenv("JULIA1_CACHE", str(tmp_path / "cache"))
 

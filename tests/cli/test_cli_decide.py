@@ -67,9 +67,11 @@ def test_state_may_be_json(run: Run, decider: FakeDecider) -> None:
 
 
 def test_flags_reach_the_model(run: Run, decider: FakeDecider, tmp_path: Path) -> None:
-    done = run("decide", "x", *ASK, "--model", tmp_path, "--variant", "int8", "--threads", 2, "--abstain-below", 1)
+    how = ("--engine", "onnxruntime", "--threads", 2)
+    done = run("decide", "x", *ASK, "--model", tmp_path, "--variant", "int8", *how, "--abstain-below", 1)
     assert done.code == 0 and "abstained" in done.out
-    assert decider.loaded == [{"bundle": tmp_path, "variant": "int8", "threads": 2, "warm_up": False}]
+    loaded = {"bundle": tmp_path, "variant": "int8", "engine": "onnxruntime", "threads": 2, "warm_up": False}
+    assert decider.loaded == [loaded]
 
 
 def test_cut_text_is_told_and_is_an_error_when_strict(run: Run, decider: FakeDecider) -> None:

@@ -80,7 +80,7 @@ def test_a_bundles_calibration_reaches_the_answers(tiny_bundle: object, decider_
     assert isinstance(decider_fp32, Decider)
     plain = decider_fp32
     manifest = replace(plain.manifest, calibration={"choice": Calibration(3.0, 0.2), "yesno": Calibration(0.5)})
-    warm = Decider(manifest, plain._encoding.tokenizer, plain._scorer._engine, plain.variant, "test", 1)
+    warm = Decider(manifest, plain._encoding.tokenizer, plain._scorer._engine, plain.plan)
     questions = {"c": Choice(None, ["food", "music", "sport"]), "y": YesNo("Late?"), "s": Score(None, ["bad", "good"])}
     before, after = plain.decide("a late order", questions), warm.decide("a late order", questions)
     assert before["c"].choice == after["c"].choice  # type: ignore[union-attr]

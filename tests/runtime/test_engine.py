@@ -72,7 +72,7 @@ def test_a_score_that_is_no_number_is_an_error_and_no_answer(tiny_bundle: Path, 
 
 
 def with_engine(decider: Decider, engine: Engine) -> Decider:
-    return Decider(decider.manifest, decider._encoding.tokenizer, engine, decider.variant, "test", 1)
+    return Decider(decider.manifest, decider._encoding.tokenizer, engine, decider.plan)
 
 
 def test_settings_reach_the_session(tiny_bundle: Path) -> None:

@@ -76,7 +76,7 @@ def assert_same(first: dict[str, Answer], second: dict[str, Answer], tolerance: 
 
 @pytest.mark.parametrize("batch_tokens", [1, 300, 2048, 100_000])
 def test_a_batch_changes_no_answer(decider: Decider, texts: list[str], batch_tokens: int) -> None:
-    precision = decider.variant.precision
+    precision = decider.plan.variant.precision
     alone = [decider.decide(text, QUESTIONS) for text in texts]
     together = decider.decide_many(texts, QUESTIONS, batch_tokens=batch_tokens)
     for first, second in zip(alone, together, strict=True):
@@ -91,7 +91,7 @@ def test_a_batch_moves_no_logit(decider: Decider, texts: list[str]) -> None:
         for first, second in zip(alone, together, strict=True)
         for a, b in zip(first, second, strict=True)
     )
-    assert largest < LOGITS[decider.variant.precision]
+    assert largest < LOGITS[decider.plan.variant.precision]
 
 
 def mixed_requests(texts: list[str]) -> list[tuple[str, dict[str, Question]]]:
@@ -122,10 +122,13 @@ def test_what_was_asked_before_moves_no_logit_by_a_single_bit(decider: Decider, 
     assert fresh == [warm.logits([request])[0][0].tolist() for request in requests]
 
 
+def near(decider: Decider) -> float:
+    """How far probabilities may move."""
+    return PROBABILITIES[decider.plan.variant.precision]
+
+
 def with_memory(decider: Decider, tokens: int) -> Decider:
-    return Decider(
-        decider.manifest, decider._encoding.tokenizer, decider._scorer._engine, decider.variant, "test", 1, tokens
-    )
+    return Decider(decider.manifest, decider._encoding.tokenizer, decider._scorer._engine, decider.plan, tokens)
 
 
 def test_padding_moves_no_logit(decider: Decider) -> None:
@@ -138,7 +141,7 @@ def test_padding_moves_no_logit(decider: Decider) -> None:
         padded = OptionScorer(Padding(scorer._engine, more, scorer._pad), scorer._pad, 0)
         found = padded.scores(rows)
         assert np.isfinite(found).all()
-        assert found[:, :2] == pytest.approx(expected, abs=LOGITS[decider.variant.precision])
+        assert found[:, :2] == pytest.approx(expected, abs=LOGITS[decider.plan.variant.precision])
 
 
 def test_the_order_of_options_changes_nothing(decider: Decider, texts: list[str]) -> None:
@@ -147,7 +150,7 @@ def test_the_order_of_options_changes_nothing(decider: Decider, texts: list[str]
         first = decider.decide(text, {"team": QUESTIONS["team"]})
         for _ in range(4):
             shuffled = Choice("Which team?", [OPTIONS[i] for i in random.permutation(len(OPTIONS))])
-            assert_same(first, decider.decide(text, {"team": shuffled}), PROBABILITIES[decider.variant.precision])
+            assert_same(first, decider.decide(text, {"team": shuffled}), near(decider))
 
 
 def test_reordering_moves_no_logit_by_a_single_bit(decider: Decider, texts: list[str]) -> None:
@@ -171,10 +174,12 @@ def test_the_order_and_number_of_questions_change_nothing(decider: Decider, text
         first = decider.decide(text, QUESTIONS)
         chosen = [names[i] for i in random.permutation(len(names))]
         assert_same(
-            first, decider.decide(text, {n: QUESTIONS[n] for n in chosen}), PROBABILITIES[decider.variant.precision]
+            first,
+            decider.decide(text, {n: QUESTIONS[n] for n in chosen}),
+            near(decider),
         )
         alone = {name: decider.decide(text, {name: QUESTIONS[name]})[name] for name in chosen}
-        assert_same(first, alone, PROBABILITIES[decider.variant.precision])
+        assert_same(first, alone, near(decider))
 
 
 def test_levels_read_backwards_give_the_same_place(decider: Decider, texts: list[str]) -> None:
@@ -185,7 +190,7 @@ def test_levels_read_backwards_give_the_same_place(decider: Decider, texts: list
         assert isinstance(up, ScoreAnswer)
         assert isinstance(down, ScoreAnswer)
         assert up.score + down.score == pytest.approx(2, abs=2e-3)
-        assert values(up) == pytest.approx(values(down), abs=PROBABILITIES[decider.variant.precision])
+        assert values(up) == pytest.approx(values(down), abs=near(decider))
 
 
 @settings(max_examples=15)
@@ -213,7 +218,7 @@ def test_a_thousand_options_are_answered_as_if_each_stood_alone(decider: Decider
     assert names[int(logits.argmax())] == answer.choice
     for start in (0, 357, 994):
         ((few,),) = decider.logits([("music", {"q": Choice("Which topic?", names[start : start + 6])})])
-        assert few == pytest.approx(logits[start : start + 6], abs=LOGITS[decider.variant.precision])
+        assert few == pytest.approx(logits[start : start + 6], abs=LOGITS[decider.plan.variant.precision])
 
 
 def test_threads_that_share_a_decider_get_the_serial_answers(decider: Decider, texts: list[str]) -> None:
@@ -238,10 +243,12 @@ def test_threads_that_share_a_decider_get_the_serial_answers(decider: Decider, t
 
 
 def test_the_number_of_threads_changes_no_answer(decider: Decider, tiny_bundle: Any, texts: list[str]) -> None:
-    other = load(tiny_bundle, variant=decider.variant.name, threads=3, warm_up=False)
+    other = load(tiny_bundle, variant=decider.plan.variant.name, threads=3, warm_up=False)
     for text in texts[:10]:
         assert_same(
-            decider.decide(text, QUESTIONS), other.decide(text, QUESTIONS), PROBABILITIES[decider.variant.precision]
+            decider.decide(text, QUESTIONS),
+            other.decide(text, QUESTIONS),
+            near(decider),
         )
 
 

@@ -10,24 +10,25 @@ import pytest
 from julia1 import BundleError, EngineError, InputError, YesNo, load
 from julia1.bundle import zip_bundle
 from julia1.runtime import Cpu, decider, probe
+from julia1.runtime.plan import MOST_THREADS
 
 QUESTION = {"q": YesNo("Is it late?")}
 
 
 @pytest.fixture(autouse=True)
 def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("JULIA1_MODEL", "JULIA1_VARIANT", "JULIA1_THREADS"):
+    for name in ("JULIA1_MODEL", "JULIA1_VARIANT", "JULIA1_ENGINE", "JULIA1_THREADS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("JULIA1_CACHE", str(tmp_path / "cache"))
 
 
 def test_a_loaded_decider_says_what_runs_and_why(tiny_bundle: Path) -> None:
     found = load(str(tiny_bundle), variant="fp32", threads=2)
-    assert (found.variant.name, found.reason, found.threads) == ("fp32", "asked for", 2)
+    assert (found.plan.variant.name, found.plan.reason, found.plan.threads) == ("fp32", "asked for", 2)
     assert found.manifest.name == "tiny"
     chosen = load(tiny_bundle, warm_up=False)
-    assert chosen.threads == probe().cores
-    assert probe().architecture in chosen.reason
+    assert chosen.plan.threads == min(probe().cores, MOST_THREADS)
+    assert probe().architecture in chosen.plan.reason
 
 
 def test_the_environment_stands_in_for_arguments(tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,9 +36,9 @@ def test_the_environment_stands_in_for_arguments(tiny_bundle: Path, monkeypatch:
     monkeypatch.setenv("JULIA1_VARIANT", "fp32")
     monkeypatch.setenv("JULIA1_THREADS", "1")
     found = load(warm_up=False)
-    assert (found.manifest.name, found.variant.name, found.threads) == ("tiny", "fp32", 1)
+    assert (found.manifest.name, found.plan.variant.name, found.plan.threads) == ("tiny", "fp32", 1)
     monkeypatch.setenv("JULIA1_VARIANT", "no such")
-    assert load(variant="fp32", threads=2, warm_up=False).threads == 2
+    assert load(variant="fp32", threads=2, warm_up=False).plan.threads == 2
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "two", "1.5", "²"])
@@ -59,7 +60,7 @@ def test_int8_is_refused_on_a_cpu_that_would_saturate(tiny_bundle: Path, monkeyp
     monkeypatch.setattr(decider, "probe", lambda: Cpu("x86_64", frozenset({"avx2"}), 1))
     with pytest.raises(EngineError, match="the CPU has no vnni"):
         load(tiny_bundle, variant="int8")
-    assert load(tiny_bundle, warm_up=False).variant.name == "fp32"
+    assert load(tiny_bundle, warm_up=False).plan.variant.name == "fp32"
 
 
 def test_a_zip_answers_as_its_folder_does(tiny_bundle: Path, tmp_path: Path) -> None:

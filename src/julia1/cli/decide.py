@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from julia1 import settings
 from julia1.cli.data_text import parse_json, place, read_text
 from julia1.cli.drawing import draw
-from julia1.cli.flags import Commands, add_json, bundle, fraction, positive
+from julia1.cli.flags import Commands, add_json, add_run_flags, bundle, fraction
 from julia1.cli.printing import one_line, print_json
 from julia1.cli.questions import add_question_flags, collect_questions
 from julia1.content import Content
@@ -49,12 +49,7 @@ def add_to(commands: Commands) -> None:
         metavar="BUNDLE",
         help="folder, zip or NAME@VERSION of the registry (or JULIA1_MODEL); the bundled one without it",
     )
-    model.add_argument(
-        "--variant", metavar="NAME", help="variant to run (or JULIA1_VARIANT); chosen by the CPU without it"
-    )
-    model.add_argument(
-        "--threads", type=positive, metavar="N", help="threads (or JULIA1_THREADS); the cores without it"
-    )
+    add_run_flags(model)
     parser.add_argument(
         "--feature", action="append", metavar="NAME=VALUE", help="a structured feature, for a model trained with it"
     )
@@ -165,7 +160,7 @@ def _features(given: Sequence[str] | None, fixed: Manifest | None) -> dict[str, 
 def model_fields(decider: Decider) -> dict[str, Any]:
     """Which model answered."""
     manifest = decider.manifest
-    return {"name": manifest.name, "version": manifest.version, "variant": decider.variant.name}
+    return {"name": manifest.name, "version": manifest.version, "variant": decider.plan.variant.name}
 
 
 def _check_flags(arguments: argparse.Namespace) -> None:
@@ -213,4 +208,5 @@ def _no_input(arguments: argparse.Namespace) -> bool:
 def _load(arguments: argparse.Namespace) -> Decider:
     from julia1.runtime import decider
 
-    return decider.load(arguments.model, variant=arguments.variant, threads=arguments.threads, warm_up=False)
+    how = {"variant": arguments.variant, "engine": arguments.engine, "threads": arguments.threads}
+    return decider.load(arguments.model, **how, warm_up=False)

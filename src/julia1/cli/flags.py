@@ -24,6 +24,27 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def thread_count(text: str) -> int | str:
+    """A whole number of at least 1, or ``share``."""
+    return text if text == "share" else positive(text)
+
+
+def add_run_flags(parser: argparse._ActionsContainer) -> None:
+    """``--variant``, ``--engine`` and ``--threads``: how a model is run."""
+    parser.add_argument(
+        "--variant", metavar="NAME", help="variant to run (or JULIA1_VARIANT); chosen by the CPU without it"
+    )
+    parser.add_argument(
+        "--engine", metavar="NAME", help="engine to run it on (or JULIA1_ENGINE); the variant's own without it"
+    )
+    parser.add_argument(
+        "--threads",
+        type=thread_count,
+        metavar="N|share",
+        help="threads (or JULIA1_THREADS), 'share' for 75 %% of the cores; the cores without it, 8 at most",
+    )
+
+
 def fraction(text: str) -> float:
     """A number from 0 to 1."""
     try:

@@ -81,16 +81,17 @@ def run_show(arguments: argparse.Namespace) -> int:
     """Print what the manifest says and what this machine makes of it."""
     from julia1.bundle import Bundle
     from julia1.runtime.cpu import probe
-    from julia1.runtime.variants import choose_variant, missing_needs
+    from julia1.runtime.plan import make_plan
+    from julia1.runtime.variants import missing_needs
 
     opened = Bundle.open(arguments.bundle or settings.model_path())
     cpu = probe()
     try:
-        variant, reason = choose_variant(opened, cpu, settings.variant())
-        chosen: dict[str, Any] = {"variant": variant.name, "reason": reason}
+        plan = make_plan(opened, cpu)
+        chosen: dict[str, Any] = {"variant": plan.variant.name, "engine": plan.engine, "threads": plan.threads}
+        chosen["reason"] = plan.reason
     except EngineError as error:
-        chosen = {"variant": None, "reason": str(error)}
-    chosen["threads"] = settings.threads() or cpu.cores
+        chosen = {"variant": None, "engine": None, "threads": None, "reason": str(error)}
     missing = {variant.name: missing_needs(variant, cpu) for variant in opened.manifest.variants}
     if arguments.json:
         files = {"path": str(opened.source), "bytes": _size(opened.manifest)}
@@ -116,7 +117,8 @@ def _lines(bundle: Bundle, chosen: Mapping[str, Any], missing: Mapping[str, str]
             facts.append([label, _cell(provenance[key])])
     lines = [f"{manifest.name} {one_line(manifest.version)} ({manifest.kind})", *columns(facts)]
     lines += ["", "variants", *_variants(manifest.variants, chosen["variant"], missing)]
-    lines.append(f"  here: {chosen['variant'] or 'none'}, {one_line(chosen['reason'])}; threads: {chosen['threads']}")
+    here = "{variant} on {engine}, threads: {threads}" if chosen["variant"] else "none"
+    lines.append(f"  here: {here.format(**chosen)}: {one_line(chosen['reason'])}")
     temperatures = [
         [k, f"{c.temperature:.3g} + {c.per_log_options:.3g} ln(n), at least {c.least:.3g}"]
         for k, c in manifest.calibration.items()

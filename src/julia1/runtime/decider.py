@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from julia1 import settings
 from julia1.answers import Answer, RankAnswer, Reading, build_answer
-from julia1.bundle import Bundle, Manifest, Variant
+from julia1.bundle import Bundle, Manifest
 from julia1.content import Content, shown
 from julia1.errors import EngineError, InputError
 from julia1.questions import Choice, Question, Score, YesNo
@@ -19,13 +19,10 @@ from julia1.runtime.calibration import UNCALIBRATED, probabilities, question_kin
 from julia1.runtime.cpu import probe
 from julia1.runtime.engines import Engine, open_engine
 from julia1.runtime.fixed import Features, FixedScorer, Given
+from julia1.runtime.plan import Plan, make_plan
 from julia1.runtime.scorer import OptionScorer, context_room
-from julia1.runtime.variants import choose_variant
 from julia1.text.options import Limits, OptionsEncoding, QuestionTokens, Row
 from julia1.text.tokenizer import TextTokenizer
-
-BATCH_TOKENS = 2048
-"""Padded tokens in one engine call at most; more fills no core better and only takes memory."""
 
 BATCH_CONTEXT_TOKENS = 768
 """The same for tokens of option text: each stands in the batch with its keys and values of every layer, 37 kB in the
@@ -50,7 +47,9 @@ def load(
     bundle: str | Path | None = None,
     *,
     variant: str | None = None,
-    threads: int | None = None,
+    engine: str | None = None,
+    threads: int | str | None = None,
+    tuned: bool = True,
     option_memory: int = OPTION_MEMORY,
     warm_up: bool = True,
 ) -> Decider:
@@ -60,7 +59,10 @@ def load(
         bundle: folder or zip, or NAME@VERSION or NAME@ALIAS of the registry; the model that ships with julia1 when
             ``None`` (and JULIA1_MODEL is not set).
         variant: name of the variant to run; chosen by the CPU when ``None``.
-        threads: threads of the engine; the physical cores that this process may use when ``None``.
+        engine: name of the engine to run it on; the one that the variant is made for when ``None``.
+        threads: threads of the engine, or ``share`` for 75 % of the physical cores that this process may use; all of
+            these (8 at most) when ``None``.
+        tuned: whether a setting that ``julia1 tune`` found on this machine counts, where nothing else is asked for.
         option_memory: tokens of option text whose reading is kept for later calls, so that a question asked again costs
             only the state; 0 keeps none. The least recently used go first.
         warm_up: answer a few made-up questions first, so that the first real one is not slower than the rest.
@@ -71,17 +73,13 @@ def load(
         EngineError: nothing in it runs on this machine.
     """
     opened = Bundle.open(bundle if bundle is not None else settings.model_path())
-    cpu = probe()
-    chosen, reason = choose_variant(opened, cpu, variant or settings.variant())
-    opened.check_variant(chosen)
-    if threads is not None and threads < 1:
-        raise InputError(f"threads is {threads}: at least 1, or leave it out")
+    plan = make_plan(opened, probe(), variant=variant, engine=engine, threads=threads, tuned=tuned)
+    opened.check_variant(plan.variant)
     if option_memory < 0:
         raise InputError(f"option_memory is {option_memory}: a number of tokens, or 0 to keep none")
-    number = threads or settings.threads() or cpu.cores
     tokenizer = TextTokenizer.from_file(opened.path(opened.manifest.tokenizer))
-    engine = open_engine(chosen.engine, opened.path(chosen.files[0]), number)
-    decider = Decider(opened.manifest, tokenizer, engine, chosen, reason, number, option_memory)
+    ready = open_engine(plan.engine, opened.path(plan.variant.files[0]), plan.threads)
+    decider = Decider(opened.manifest, tokenizer, ready, plan, option_memory)
     if warm_up:
         decider.warm_up()
     return decider
@@ -95,9 +93,7 @@ class Decider:
 
     Attributes:
         manifest: the bundle's manifest.
-        variant: the variant that runs.
-        reason: why this variant was chosen.
-        threads: threads of the engine.
+        plan: the variant, engine, threads and batches, and why.
     """
 
     def __init__(
@@ -105,19 +101,15 @@ class Decider:
         manifest: Manifest,
         tokenizer: TextTokenizer,
         engine: Engine,
-        variant: Variant,
-        reason: str,
-        threads: int,
+        plan: Plan,
         option_memory: int = OPTION_MEMORY,
     ) -> None:
         self.manifest = manifest
-        self.variant = variant
-        self.reason = reason
-        self.threads = threads
-        self._fixed = FixedScorer(manifest, tokenizer, engine) if manifest.kind == "fixed" else None
+        self.plan = plan
+        self._fixed = FixedScorer(manifest, tokenizer, engine, plan.length_step) if manifest.kind == "fixed" else None
         if self._fixed is None:
             self._encoding = OptionsEncoding(tokenizer, token_limits(manifest))
-            self._scorer = OptionScorer(engine, tokenizer.pad, option_memory)
+            self._scorer = OptionScorer(engine, tokenizer.pad, option_memory, plan.length_step)
 
     def decide(
         self,
@@ -147,7 +139,7 @@ class Decider:
             TooLongError: an instruction or option over its budget, or (``strict``) a state over its.
         """
         if questions is None:
-            return self._decide_fixed([Given(state, second, features)], strict, abstain_below, BATCH_TOKENS)[0]
+            return self._decide_fixed([Given(state, second, features)], strict, abstain_below, None)[0]
         _check_open(second, features)
         return self.decide_requests([(state, questions)], strict=strict, abstain_below=abstain_below)[0]
 
@@ -160,12 +152,13 @@ class Decider:
         features: Sequence[Features | None] | None = None,
         strict: bool = False,
         abstain_below: float | None = None,
-        batch_tokens: int = BATCH_TOKENS,
+        batch_tokens: int | None = None,
     ) -> list[dict[str, Answer]]:
         """Answer the same questions about many states; results in the order of ``states``.
 
-        Rows are sorted by length and batched under ``batch_tokens`` padded tokens (and a bound on option text). An
-        answer never depends on what it was batched with. Arguments and errors are those of ``decide``.
+        Rows are sorted by length and batched under ``batch_tokens`` padded tokens (the plan's without it, and a bound
+        on option text). An answer never depends on what it was batched with. Arguments and errors are those of
+        ``decide``.
         """
         if isinstance(states, (str, bytes, Mapping)):
             raise InputError(f"states must be a list of states, got one {type(states).__name__}: use decide for one")
@@ -187,7 +180,7 @@ class Decider:
         *,
         head: str | None = None,
         strict: bool = False,
-        batch_tokens: int = BATCH_TOKENS,
+        batch_tokens: int | None = None,
     ) -> RankAnswer:
         """Order candidates by how well they fit a query, with a model that was trained to match or to rank.
 
@@ -205,7 +198,7 @@ class Decider:
             raise InputError(f"candidates must be a list, got one {type(candidates).__name__}")
         if self._fixed is None:
             raise InputError(f"{self.manifest.name} answers open questions: ask a Choice among the candidates")
-        return self._fixed.rank(query, candidates, head, strict, batch_tokens)
+        return self._fixed.rank(query, candidates, head, strict, batch_tokens or self.plan.batch_tokens)
 
     def decide_requests(
         self,
@@ -213,7 +206,7 @@ class Decider:
         *,
         strict: bool = False,
         abstain_below: float | None = None,
-        batch_tokens: int = BATCH_TOKENS,
+        batch_tokens: int | None = None,
     ) -> list[dict[str, Answer]]:
         """Answer requests that each bring their own questions; the form that all others are made of."""
         _check_abstain_below(abstain_below)
@@ -228,7 +221,7 @@ class Decider:
             for index, (_, questions) in enumerate(requests)
         ]
 
-    def logits(self, requests: Sequence[Request], batch_tokens: int = BATCH_TOKENS) -> list[list[FloatArray32]]:
+    def logits(self, requests: Sequence[Request], batch_tokens: int | None = None) -> list[list[FloatArray32]]:
         """Raw scores, before calibration: for each request, for each question, fp32 ``[options]``."""
         return self._run(requests, False, batch_tokens)[0] if requests else []
 
@@ -243,11 +236,13 @@ class Decider:
             raise InputError(f"{self.manifest.name} has no fixed heads")
         nothing = [None] * len(states)
         given = [Given(*one) for one in zip(states, seconds or nothing, features or nothing, strict=True)]
-        outputs = self._fixed.outputs(given, False, BATCH_TOKENS)[0] if given else [[] for _ in self.manifest.heads]
+        outputs = (
+            self._fixed.outputs(given, False, self.plan.batch_tokens)[0] if given else [[] for _ in self.manifest.heads]
+        )
         return {head.name: values for head, values in zip(self.manifest.heads, outputs, strict=True)}
 
     def _run(
-        self, requests: Sequence[Request], strict: bool, batch_tokens: int
+        self, requests: Sequence[Request], strict: bool, batch_tokens: int | None
     ) -> tuple[list[list[FloatArray32]], list[Reading]]:
         tokens = self._question_tokens(requests)
         trunks = self._encoding.trunks([state for state, _ in requests], strict)
@@ -257,14 +252,14 @@ class Decider:
             for row in self._encoding.rows(trunk, tokens[index])
         ]
         logits = [[np.zeros(len(question.leaves), np.float32) for question in of_request] for of_request in tokens]
-        for batch in _batches(work, batch_tokens):
+        for batch in _batches(work, batch_tokens or self.plan.batch_tokens):
             scores = self._scorer.scores([item.row for item in batch])
             for item, values in zip(batch, scores, strict=True):
                 of_request = logits[item.request]
                 own = values[: len(item.row.slots)]
                 if not np.isfinite(own).all():
                     raise EngineError(
-                        f"the variant {self.variant.name!r} gave a score that is no number: it does not compute "
+                        f"the variant {self.plan.variant.name!r} gave a score that is no number: it does not compute "
                         "rightly on this machine, try another variant"
                     )
                 for (question, option), value in zip(item.row.slots, own, strict=True):
@@ -272,19 +267,22 @@ class Decider:
         return logits, [reading for _, reading in trunks]
 
     def _decide_fixed(
-        self, given: Sequence[Given], strict: bool, abstain_below: float | None, batch_tokens: int
+        self, given: Sequence[Given], strict: bool, abstain_below: float | None, batch_tokens: int | None
     ) -> list[dict[str, Answer]]:
         _check_abstain_below(abstain_below)
         if self._fixed is None:
             raise InputError(f"{self.manifest.name} answers open questions: give it at least one")
-        return self._fixed.decide(given, strict, abstain_below, batch_tokens) if given else []
+        tokens = batch_tokens or self.plan.batch_tokens
+        return self._fixed.decide(given, strict, abstain_below, tokens) if given else []
 
     def warm_up(self) -> None:
         """Answer made-up questions of a few lengths, so that the engine's buffers exist before the first request."""
         for words in (4, 40):
             text = "warm up " * words
             if self._fixed is not None:
-                self._fixed.outputs([Given(text, text if self._fixed.reads_pairs else None)], False, BATCH_TOKENS)
+                self._fixed.outputs(
+                    [Given(text, text if self._fixed.reads_pairs else None)], False, self.plan.batch_tokens
+                )
             else:
                 self.decide(text, {"warm up": Choice(None, ["a", "b"])})
 

@@ -91,9 +91,10 @@ class FixedScorer:
         manifest: with heads.
         tokenizer: of the model.
         engine: runs the graph.
+        length_step: rows are padded to a multiple of so many tokens.
     """
 
-    def __init__(self, manifest: Manifest, tokenizer: TextTokenizer, engine: Engine) -> None:
+    def __init__(self, manifest: Manifest, tokenizer: TextTokenizer, engine: Engine, length_step: int = 1) -> None:
         self.heads = manifest.heads
         self.reads_pairs = manifest.encoding.type == "pair"
         self._features = manifest.features
@@ -101,6 +102,7 @@ class FixedScorer:
         self._tokenizer = tokenizer
         self._encoding = manifest.encoding
         self._engine = engine
+        self._step = length_step
         self._names = [HEAD.format(number) for number in range(len(self.heads))]
         if manifest.encoding.aggregation == "attention":
             self._names.append(WINDOW_WEIGHT)
@@ -120,7 +122,7 @@ class FixedScorer:
         numbers, categories = feature_arrays(self._features, [one.features for one in given])
         found: Outputs = [[_NOTHING] * len(rows) for _ in self._names]
         for batch in padded_batches(longest_first, lengths.__getitem__, batch_tokens):
-            ids, mask = pad_rows([rows[i] for i in batch], self._tokenizer.pad)
+            ids, mask = pad_rows([rows[i] for i in batch], self._tokenizer.pad, self._step)
             feeds: dict[str, npt.NDArray[np.generic]] = {INPUT_IDS: ids, ATTENTION_MASK: mask}
             if self._features:
                 of = [owners[i] for i in batch]

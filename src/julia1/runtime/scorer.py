@@ -26,6 +26,7 @@ from julia1.errors import EngineError
 from julia1.runtime.batches import padded_batches
 from julia1.runtime.engines import Engine
 from julia1.text.options import PADDING, TRUNK, Row
+from julia1.text.states import round_up
 
 LOGITS, TRUNK_MEAN, KEYS, VALUES = "logits", "trunk", "keys.{}", "values.{}"
 OPTION_VECTORS, CONTEXT_LEAVES = "option_vectors", "context_leaves"
@@ -62,10 +63,12 @@ class OptionScorer:
         pad: id of the padding piece.
         memory_tokens: tokens of option text that are kept for later calls, the least recently used go first; 0 keeps
             none. One takes ``8 · layers · width`` bytes, 37 kB in a model of 12 layers of 384.
+        length_step: rows are padded to a multiple of so many tokens.
     """
 
-    def __init__(self, engine: Engine, pad: int, memory_tokens: int) -> None:
+    def __init__(self, engine: Engine, pad: int, memory_tokens: int, length_step: int = 1) -> None:
         self._engine = engine
+        self._step = length_step
         self._pad = pad
         self._memory = _TextMemory(memory_tokens)
         if OPTION_VECTORS not in engine.inputs:
@@ -132,6 +135,7 @@ class OptionScorer:
 
     def _blank(self, rows: int, tokens: int, options: int) -> dict[str, npt.NDArray[np.generic]]:
         """Arrays of padding only."""
+        tokens = round_up(tokens, self._step)
         return {
             "input_ids": np.full((rows, tokens), self._pad, np.int64),
             "position_ids": np.zeros((rows, tokens), np.int64),
@@ -170,4 +174,4 @@ class _TextMemory:
 
 def context_room(row: Row) -> int:
     """Kept tokens of a row, filled up to a multiple of ``CONTEXT_STEP``."""
-    return -(-sum(map(len, row.texts)) // CONTEXT_STEP) * CONTEXT_STEP
+    return round_up(sum(map(len, row.texts)), CONTEXT_STEP)

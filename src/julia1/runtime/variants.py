@@ -36,7 +36,7 @@ def choose_variant(bundle: Bundle, cpu: Cpu, wanted: str | None = None) -> tuple
     for variant in sorted(bundle.manifest.variants, key=lambda v: _PREFERENCE.get(v.precision, 2)):
         missing = missing_needs(variant, cpu)
         if not missing:
-            return variant, "; ".join([f"the fastest this CPU runs exactly ({cpu.architecture})", *refused])
+            return variant, "; ".join([f"the fastest that this CPU runs exactly ({cpu.architecture})", *refused])
         refused.append(f"not {variant.name}: {missing}")
     raise EngineError(f"no variant of {bundle.manifest.name} runs on this CPU: {'; '.join(refused)}")
 

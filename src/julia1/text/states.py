@@ -81,9 +81,15 @@ def framed_pair(
     return ids, Reading(total, len(ids) - 3)
 
 
-def pad_rows(rows: Sequence[Sequence[int]], pad: int) -> tuple[IntArray, IntArray]:
-    """Padded ids and their attention mask (1 at tokens), both int64 ``[rows, tokens]``."""
-    shape = (len(rows), max(map(len, rows)))
+def round_up(number: int, step: int) -> int:
+    """The least multiple of ``step`` that is not under ``number``."""
+    return -(-number // step) * step
+
+
+def pad_rows(rows: Sequence[Sequence[int]], pad: int, step: int = 1) -> tuple[IntArray, IntArray]:
+    """Padded ids and their attention mask (1 at tokens), both int64 ``[rows, tokens]``, ``tokens`` a multiple of
+    ``step``."""
+    shape = (len(rows), round_up(max(map(len, rows)), step))
     ids, mask = np.full(shape, pad, np.int64), np.zeros(shape, np.int64)
     for i, row in enumerate(rows):
         ids[i, : len(row)] = row

@@ -29,6 +29,7 @@ from julia1.model.weights import load_weights, round_weights, save_weights
 from julia1.runtime.calibration import UNCALIBRATED
 from julia1.runtime.decider import OPTION_MEMORY, Decider
 from julia1.runtime.engines import open_engine
+from julia1.runtime.plan import Plan
 from julia1.runtime.scorer import OptionScorer
 from julia1.text.options import Limits, OptionsEncoding, Row
 from julia1.text.states import IntArray
@@ -137,7 +138,7 @@ def calibrated(manifest: Manifest, folder: Path, examples: Sequence[Example], th
     variant = manifest.variants[0]
     tokenizer = TextTokenizer.from_file(folder / manifest.tokenizer.path)
     engine = open_engine(variant.engine, folder / variant.files[0].path, threads)
-    scored = score_examples(Decider(manifest, tokenizer, engine, variant, "calibration", threads), examples)
+    scored = score_examples(Decider(manifest, tokenizer, engine, Plan(variant, variant.engine, threads)), examples)
     fitted = fit_calibration(scored)
     before = calibration_report(scored, fitted)
     figures = {**manifest.provenance.get("figures", {}), "Calibration on validation rows (cross-entropy, nats)": before}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,7 +12,10 @@ import numpy.typing as npt
 
 from julia1.errors import EngineError
 
-__all__ = ["Engine", "open_engine"]
+__all__ = ["ENGINES", "Engine", "missing_engine", "open_engine"]
+
+ENGINES = {"onnxruntime": "onnxruntime"}
+"""Names of the engines, and the package that each comes with."""
 
 
 class Engine(Protocol):
@@ -27,6 +31,15 @@ class Engine(Protocol):
     ) -> list[npt.NDArray[np.float32]]:
         """The named outputs for a batch; raises ``EngineError`` when the engine fails."""
         ...
+
+
+def missing_engine(name: str) -> str:
+    """Why there is no such engine here, in words; empty when there is."""
+    if name not in ENGINES:
+        return f"there is no engine {name!r}; julia1 knows: {', '.join(ENGINES)}"
+    if find_spec(ENGINES[name]) is None:
+        return f'{ENGINES[name]} is not installed: run  pip install "julia1[{name}]"'
+    return ""
 
 
 def open_engine(name: str, graph: Path, threads: int, settings: Mapping[str, Any] | None = None) -> Engine:
