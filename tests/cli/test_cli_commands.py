@@ -290,3 +290,20 @@ def test_variables_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"JULIA1_{name}", value)
     assert (settings.threads(), settings.variant()) == (3, "int8")
     assert settings.model_path() == Path("~/m").expanduser()
+
+
+def test_doctor_says_what_runs(run: Run, tiny_bundle: Path) -> None:
+    done = run("doctor", tiny_bundle, "--quick")
+    assert done.code == 0, done.error
+    for word in ("machine", "cores", "threads", "onnxruntime", "fp32", "runs", "is taken"):
+        assert word in done.out
+    data = json.loads(run("doctor", tiny_bundle, "--quick", "--json").out)
+    assert data["runs"] and {v["name"] for v in data["variants"]} == {"int8", "fp32"}
+    assert sum(v["chosen"] for v in data["variants"]) == 1
+
+
+def test_doctor_fails_where_nothing_runs(run: Run, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("julia1.runtime.machine.try_variant", lambda *_: "it died of an illegal instruction")
+    done = run("doctor", tiny_bundle)
+    assert done.code == 3
+    assert "no variant of tiny" in done.error and "illegal instruction" in done.out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from julia1 import __version__
@@ -19,16 +18,6 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {"julia1": __version__, **{name: metadata.version(name) for name in PACKAGES}},
         "system": f"{platform.system()} {platform.machine()}",
-        "cpu": _cpu_name(),
+        "cpu": probe().name or platform.machine(),
         "cores": probe().cores,
     }
-
-
-def _cpu_name() -> str:
-    """As Linux calls it; the architecture where it does not say."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
