@@ -19,12 +19,25 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from julia1 import __version__
-from julia1.cli import completion, data, decide, diagnose, doctor, export, models, registry, train, verify, version
+from julia1.cli import (
+    completion,
+    data,
+    decide,
+    diagnose,
+    doctor,
+    export,
+    models,
+    registry,
+    train,
+    tune,
+    verify,
+    version,
+)
 from julia1.cli.printing import one_line
 from julia1.content import shown
 from julia1.errors import InputError, Julia1Error, VerificationError
 
-COMMANDS = (decide, models, verify, doctor, data, train, registry, export, diagnose, completion, version)
+COMMANDS = (decide, models, verify, doctor, tune, data, train, registry, export, diagnose, completion, version)
 
 
 class Parser(argparse.ArgumentParser):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +106,7 @@ class Decider:
     ) -> None:
         self.manifest = manifest
         self.plan = plan
+        self._parts = (tokenizer, engine, option_memory)
         self._fixed = FixedScorer(manifest, tokenizer, engine, plan.length_step) if manifest.kind == "fixed" else None
         if self._fixed is None:
             self._encoding = OptionsEncoding(tokenizer, token_limits(manifest))
@@ -274,6 +275,12 @@ class Decider:
             raise InputError(f"{self.manifest.name} answers open questions: give it at least one")
         tokens = batch_tokens or self.plan.batch_tokens
         return self._fixed.decide(given, strict, abstain_below, tokens) if given else []
+
+    def with_batches(self, batch_tokens: int, length_step: int) -> Decider:
+        """The same loaded model with other batches, as ``Plan`` has them."""
+        tokenizer, engine, option_memory = self._parts
+        plan = replace(self.plan, batch_tokens=batch_tokens, length_step=length_step)
+        return Decider(self.manifest, tokenizer, engine, plan, option_memory)
 
     def warm_up(self) -> None:
         """Answer made-up questions of a few lengths, so that the engine's buffers exist before the first request."""

@@ -1,0 +1,1 @@
+"""Measuring a bundle on this machine: soak, acceptance, tuning."""
