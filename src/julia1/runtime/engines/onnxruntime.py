@@ -16,27 +16,39 @@ _SLOW_FUSIONS = ["SkipLayerNormFusion"]
 same in fp32, for a request of 35 tokens on one core; ``benchmarks/fusions.py`` prints it."""
 
 
+def session_options(threads: int, settings: Mapping[str, Any] | None = None) -> Any:
+    """``SessionOptions`` as julia1 runs graphs with; ``settings`` are further entries of its configuration."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.log_severity_level = 3
+    # idle workers must sleep: a spinning pool takes cores from the service around it
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    for key, value in (settings or {}).items():
+        options.add_session_config_entry(key, str(value))
+    return options
+
+
+def open_session(graph: Path | str, options: Any) -> Any:
+    """An ``InferenceSession`` of a graph; raises ``EngineError`` when it cannot be loaded."""
+    import onnxruntime
+
+    try:
+        return onnxruntime.InferenceSession(
+            str(graph), options, providers=["CPUExecutionProvider"], disabled_optimizers=_SLOW_FUSIONS
+        )
+    except Exception as error:  # the library raises several classes of its own
+        raise EngineError(f"ONNX Runtime {onnxruntime.__version__} cannot load {graph}: {error}") from None
+
+
 class OnnxRuntimeEngine:
     """Runs an ONNX graph on the CPU. ``InferenceSession.run`` may be called from many threads at once."""
 
     def __init__(self, graph: Path, threads: int, settings: Mapping[str, Any] | None = None) -> None:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-        options.log_severity_level = 3
-        # idle workers must sleep: a spinning pool takes cores from the service around it
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        for key, value in (settings or {}).items():
-            options.add_session_config_entry(key, str(value))
-        try:
-            self._session = onnxruntime.InferenceSession(
-                str(graph), options, providers=["CPUExecutionProvider"], disabled_optimizers=_SLOW_FUSIONS
-            )
-        except Exception as error:  # the library raises several classes of its own
-            raise EngineError(f"ONNX Runtime {onnxruntime.__version__} cannot load {graph}: {error}") from None
+        self._session = open_session(graph, session_options(threads, settings))
         self._inputs = {tensor.name: tuple(tensor.shape) for tensor in self._session.get_inputs()}
 
     @property
