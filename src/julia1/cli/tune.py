@@ -122,12 +122,12 @@ def _load(arguments: argparse.Namespace, manifest: Manifest) -> Load:
     if fixed and asked:
         raise InputError(f"{manifest.name} answers fixed questions: leave yours out")
     questions = (
-        None if fixed else collect_questions(arguments.questions, arguments.asked) if asked else _made_up_questions()
+        None if fixed else collect_questions(arguments.questions, arguments.asked) if asked else made_up_questions()
     )
     if arguments.data is None:
         if arguments.field is not None:
             raise InputError("--field needs --data")
-        return Load(_made_up(manifest), questions)
+        return Load(made_up_texts(manifest), questions)
     names = (*manifest.features.numbers, *manifest.features.categories)
     given = [
         Given(row.state, row.data.get("text_b"), {name: row.data[name] for name in names if name in row.data} or None)
@@ -154,7 +154,8 @@ def _rows(path: str, field: str | None, features: Sequence[str]) -> list[Any]:
     return rows
 
 
-def _made_up_questions() -> dict[str, Any]:
+def made_up_questions() -> dict[str, Any]:
+    """Four options and a yes or no, as a service might ask."""
     from julia1.questions import Choice, YesNo
 
     return {
@@ -163,7 +164,8 @@ def _made_up_questions() -> dict[str, Any]:
     }
 
 
-def _made_up(manifest: Manifest) -> list[Any]:
+def made_up_texts(manifest: Manifest) -> list[Any]:
+    """Texts of typical lengths, with what else the model takes."""
     from julia1.bench.texts import made_up_text
     from julia1.runtime.fixed import Given
 
