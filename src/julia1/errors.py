@@ -6,6 +6,7 @@
     ├── BundleError       a bundle that is missing, damaged, unsafe or of another format
     ├── EngineError       no engine or variant can run the model on this machine
     ├── MissingExtraError an optional dependency is not installed
+    ├── PackError         a box cannot be packed: no wheels, no network, no room
     ├── TrainingError     a training run cannot go on
     └── VerificationError a check ran and found the artifact wrong (hash, parity, guard)
 
@@ -40,6 +41,10 @@ class MissingExtraError(Julia1Error, ImportError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f'{package} is not installed: run  pip install "julia1[{extra}]"')
+
+
+class PackError(Julia1Error):
+    """A box cannot be packed: its wheels cannot be had, or it cannot be written."""
 
 
 class TrainingError(Julia1Error):

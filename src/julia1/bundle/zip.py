@@ -71,7 +71,7 @@ def zip_bundle(folder: str | Path, target: str | Path, *, checkpoint: bool = Tru
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as archive:
             # Stored, not deflated: what deflate writes depends on the zlib of the machine, and weights hardly shrink.
             for path in [MANIFEST_FILE, *sorted(entries)]:
-                _write_member(archive, folder / path, path)
+                write_member(archive, folder / path, path)
         sync(partial)
         partial.replace(target)
         sync(target.parent)
@@ -188,10 +188,17 @@ def _unpack_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Pa
     sync(place)
 
 
-def _write_member(archive: zipfile.ZipFile, place: Path, name: str) -> None:
+def new_member(name: str, executable: bool = False) -> zipfile.ZipInfo:
+    """A member that looks the same on whatever machine and day it is written."""
     member = zipfile.ZipInfo(name, _EPOCH)
     member.create_system = 3  # Unix, wherever it is written
-    member.external_attr = (stat.S_IFREG | 0o644) << 16
+    member.external_attr = (stat.S_IFREG | (0o755 if executable else 0o644)) << 16
+    return member
+
+
+def write_member(archive: zipfile.ZipFile, place: Path, name: str) -> None:
+    """Write a file into a zip as ``name``, as it is."""
+    member = new_member(name)
     member.file_size = place.stat().st_size
     with place.open("rb") as source, archive.open(member, "w") as sink:
         shutil.copyfileobj(source, sink, _CHUNK)
