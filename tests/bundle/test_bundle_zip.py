@@ -252,7 +252,7 @@ def test_an_interrupted_zip_leaves_nothing(folder: Path, tmp_path: Path, monkeyp
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(bundle_zip, "_write_member", full)
+    monkeypatch.setattr(bundle_zip, "write_member", full)
     before = sorted(tmp_path.iterdir())
     with pytest.raises(BundleError, match="No space left on device"):
         zip_bundle(folder, tmp_path / "small.zip")

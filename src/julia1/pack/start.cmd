@@ -7,5 +7,5 @@ for /f "delims=" %%p in ('py -@PYTHON@ -c "import sys; print(sys.executable)" 2^
 :start
 "%PYTHON%" -I -S "%~dp0lib\julia1\pack\start.py" %*
 if not errorlevel 9009 exit /b %errorlevel%
-echo julia1: error: there is no %PYTHON% here: install Python @PYTHON@, or  set PYTHON=C:\path\to\python.exe >&2
+echo julia1: error: no program %PYTHON% is here: install Python @PYTHON@, or  set PYTHON=C:\path\to\python.exe >&2
 exit /b 1

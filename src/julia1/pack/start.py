@@ -99,7 +99,7 @@ def main() -> int:
 
 
 def _numbers(version: str) -> "list[int]":
-    return [int(part) for part in version.split(".")[:2] if part.isdigit()]
+    return [int(part) for part in f"{version}.0".split(".")[:2] if part.isdigit()]
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ if [ -z "${PYTHON:-}" ]; then
     command -v "$PYTHON" >/dev/null 2>&1 || PYTHON=python3
 fi
 if ! command -v "$PYTHON" >/dev/null 2>&1; then
-    echo "julia1: error: there is no $PYTHON here: install Python @PYTHON@, or name one by  PYTHON=/path/to/python@PYTHON@" >&2
+    echo "julia1: error: no program $PYTHON is here: install Python @PYTHON@, or name it by  PYTHON=/path/to/python@PYTHON@" >&2
     exit 1
 fi
 exec "$PYTHON" -I -S "$here/lib/julia1/pack/start.py" "$@"

@@ -64,23 +64,21 @@ def from_index(pins: Sequence[Pin], python: str, folder: Path) -> list[Path]:
 def _failure(said: str, pins: Sequence[Pin]) -> PackError | VerificationError:
     """What pip's output means."""
     names = " ".join(f"{pin.name}=={pin.version}" for pin in pins)
-    errors = [line.removeprefix("ERROR:").strip() for line in said.splitlines() if line.startswith("ERROR:")]
-    last = errors[-1] if errors else (said.strip().splitlines() or ["it said nothing"])[-1]
     if "DO NOT MATCH THE HASHES" in said:
-        match = re.search(r"^\s+(\S+==\S+) .*(?:from|in)|^\s+(\S+) from", said, re.MULTILINE)
-        which = next(filter(None, match.groups()), "a wheel") if match else "a wheel"
+        match = re.search(r"^\s+(\S+) from ", said, re.MULTILINE)
         return VerificationError(
-            f"the package index serves {which} with another SHA-256 than julia1 pins: it is not used. Ask whoever runs "
-            "the index, or take another one"
+            f"the package index serves {match[1] if match else 'a wheel'} with another SHA-256 than julia1 pins, so it "
+            "is not used: ask who runs the index, or name another one in pip's settings"
         )
     if "No space left" in said:
-        return PackError(f"no room for the wheels: {last}; TMPDIR names another folder for them")
-    if _OFFLINE.search(said):
-        return PackError(
-            f"the package index cannot be reached, so pip fetched none of {names} ({last}): check the network and  "
-            f"pip config list , {_ELSEWHERE}"
-        )
-    return PackError(f"pip cannot fetch {names}: {last}; name an index that has them in pip's settings, {_ELSEWHERE}")
+        return PackError("cannot keep the wheels: No space left on device; TMPDIR names another folder for them")
+    errors = [line.removeprefix("ERROR:").strip() for line in said.splitlines() if line.startswith("ERROR:")]
+    last = errors[-1] if errors else (said.strip().splitlines() or ["pip said nothing"])[-1]
+    why = "the package index cannot be reached" if _OFFLINE.search(said) else "the package index does not have them"
+    return PackError(
+        f"{why}, so pip fetched none of {names} ({last}): check the network and the index in pip's settings "
+        f"(pip config list), {_ELSEWHERE}"
+    )
 
 
 def _check(pin: Pin, place: Path) -> None:
