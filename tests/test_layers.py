@@ -16,7 +16,7 @@ PACKAGE = SOURCE / "julia1"
 
 HEAVY = ("fastapi", "matplotlib", "onnx", "openvino", "pandas", "ray", "sklearn", "torch", "transformers")
 
-LIGHT_ROOMS = ("bundle", "cli", "runtime", "text")
+LIGHT_ROOMS = ("bundle", "cli", "pack", "runtime", "text")
 """Rooms whose every module must import without anything heavy."""
 
 _TRAINING = frozenset({"export", "model", "optimize", "train"})
@@ -25,6 +25,7 @@ FORBIDDEN = {
     "answers": _TRAINING | _CALLERS | {"bundle", "runtime"},
     "bundle": _TRAINING | _CALLERS | {"runtime"},
     "errors": _TRAINING | _CALLERS | {"bundle", "runtime", "text"},
+    "pack": _TRAINING | _CALLERS | {"runtime", "text"},
     "questions": _TRAINING | _CALLERS | {"bundle", "runtime"},
     "runtime": _TRAINING | _CALLERS,
     "settings": _TRAINING | _CALLERS | {"bundle", "runtime", "text"},
