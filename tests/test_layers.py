@@ -25,7 +25,7 @@ FORBIDDEN = {
     "answers": _TRAINING | _CALLERS | {"bundle", "runtime"},
     "bundle": _TRAINING | _CALLERS | {"runtime"},
     "errors": _TRAINING | _CALLERS | {"bundle", "runtime", "text"},
-    "pack": _TRAINING | _CALLERS | {"runtime", "text"},
+    "pack": _TRAINING | (_CALLERS - {"cli"}) | {"runtime", "text"},  # pack.start starts the command line in a box
     "questions": _TRAINING | _CALLERS | {"bundle", "runtime"},
     "runtime": _TRAINING | _CALLERS,
     "settings": _TRAINING | _CALLERS | {"bundle", "runtime", "text"},
