@@ -1,1 +1,5 @@
-"""Measuring a bundle on this machine: soak, acceptance, tuning."""
+"""Measuring a bundle on this machine: tuning."""
+
+from julia1.bench.tuning import Measured, Setting, Wanted, search
+
+__all__ = ["Measured", "Setting", "Wanted", "search"]
