@@ -26,6 +26,7 @@ from julia1.cli import (
     diagnose,
     doctor,
     export,
+    golden,
     models,
     registry,
     train,
@@ -37,7 +38,7 @@ from julia1.cli.printing import one_line
 from julia1.content import shown
 from julia1.errors import InputError, Julia1Error, VerificationError
 
-COMMANDS = (decide, models, verify, doctor, tune, data, train, registry, export, diagnose, completion, version)
+COMMANDS = (decide, models, verify, doctor, tune, data, train, registry, export, diagnose, golden, completion, version)
 
 
 class Parser(argparse.ArgumentParser):
