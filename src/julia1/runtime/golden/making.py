@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib import metadata
-from pathlib import Path
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from julia1 import __version__
 from julia1.bundle import Bundle, Variant
 from julia1.errors import EngineError, InputError, TooLongError
 from julia1.questions import Question
-from julia1.runtime.cpu import probe
+from julia1.runtime.cpu import cpu_name, probe
 from julia1.runtime.decider import Decider, token_limits
 from julia1.runtime.engines import open_engine
 from julia1.runtime.golden.file import Golden, Identity, Made, Recorded, files_of
@@ -121,7 +120,7 @@ def environment(threads: int) -> dict[str, str]:
         "tokenizers": metadata.version("tokenizers"),
         "system": platform.system() or "unknown",
         "architecture": cpu.architecture or "unknown",
-        "cpu": _cpu_name() or "unknown",
+        "cpu": cpu_name(),
         "features": " ".join(sorted(filter(_TOLD.fullmatch, cpu.features))) or "unknown",
         "threads": str(threads),
     }
@@ -133,15 +132,6 @@ def engine_version(engine: str) -> str:
         return metadata.version(engine)
     except metadata.PackageNotFoundError:
         return "unknown"
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model"))]
-    return names[0] if names else platform.processor()
 
 
 def _that_fit(bundle: Bundle) -> list[Request]:
