@@ -88,6 +88,11 @@ def threads() -> int | str | None:
     return int(own)
 
 
+def tunes_malloc() -> bool:
+    """Whether the user set how glibc's allocator works, by variables of its own."""
+    return bool(os.environ.get("MALLOC_MMAP_THRESHOLD_") or "malloc" in os.environ.get("GLIBC_TUNABLES", ""))
+
+
 def _folder(own: str, shared: str, at_home: str, name: str, purpose: str) -> Path:
     """The folder that the variable ``own`` names, else ``name`` below that of ``shared``, else below the user's."""
     chosen, common = os.environ.get(own, ""), os.environ.get(shared, "")

@@ -26,6 +26,7 @@ from julia1.cli import (
     diagnose,
     doctor,
     export,
+    golden,
     models,
     pack,
     registry,
@@ -38,7 +39,22 @@ from julia1.cli.printing import one_line
 from julia1.content import shown
 from julia1.errors import InputError, Julia1Error, VerificationError
 
-COMMANDS = (decide, models, verify, doctor, tune, data, train, registry, export, diagnose, pack, completion, version)
+COMMANDS = (
+    decide,
+    models,
+    verify,
+    doctor,
+    tune,
+    golden,
+    pack,
+    data,
+    train,
+    registry,
+    export,
+    diagnose,
+    completion,
+    version,
+)
 
 
 class Parser(argparse.ArgumentParser):

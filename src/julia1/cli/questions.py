@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from julia1.cli.data_text import parse_json, parse_yaml, place, read_text
 from julia1.content import shown
 from julia1.errors import InputError
+from julia1.question_data import located, question_from_data
 from julia1.questions import Choice, Question, Score, YesNo
 
 _DESCRIBED = re.compile(r"(?s)(\S.*?):\s+(\S.*)")
@@ -55,7 +54,7 @@ def collect_questions(file: str | None, asked: Sequence[tuple[str, Sequence[str]
         while name in questions:
             number += 1
             name = f"{kind}{number}"
-        with _located(f"--{kind} {shown(words[0])}"):
+        with located(f"--{kind} {shown(words[0])}"):
             questions[name] = _from_words(kind, words)
     if not questions:
         raise InputError("no questions: ask with --choice, --yesno, --score or --questions FILE")
@@ -69,7 +68,7 @@ def read_questions(path: str) -> dict[str, Question]:
     if not isinstance(data, Mapping) or not data:
         found = "nothing" if not data else f"a {type(data).__name__}"
         raise InputError(f"{where} must map names to questions (team: {{type: choice, ...}}), it holds {found}")
-    return {name: _from_data(fields, f"{where}: question {shown(name)}") for name, fields in data.items()}
+    return {name: question_from_data(fields, f"{where}: question {shown(name)}") for name, fields in data.items()}
 
 
 def _from_words(kind: str, words: Sequence[str]) -> Question:
@@ -85,80 +84,3 @@ def _from_words(kind: str, words: Sequence[str]) -> Question:
             raise InputError(f"the option {shown(name)} stands twice: every option must be distinct")
         options[name] = description
     return Choice(instructions, options)
-
-
-def _from_data(fields: Any, where: str) -> Question:
-    if not isinstance(fields, Mapping):
-        raise InputError(f"{where} must be an object with a type, not {shown(fields)}")
-    if "type" not in fields:
-        raise InputError(f"{where}: missing key 'type': choice, yesno or score")
-    kind = fields["type"]
-    if not isinstance(kind, str) or kind not in _READERS:
-        raise InputError(f"{where}: unknown type {shown(kind)}{_hint(kind, list(_READERS))}")
-    known, reader = _READERS[kind]
-    for key in fields:
-        if key not in known:
-            raise InputError(f"{where}: unknown key {shown(key)}{_hint(key, known)}")
-    with _located(where):
-        return reader(fields)
-
-
-def _choice(fields: Mapping[str, Any]) -> Question:
-    options = _criteria(fields, "options")
-    if not isinstance(options, (list, Mapping)):
-        raise InputError(f"the options must be a list of names or a mapping name: description, not {shown(options)}")
-    return Choice(fields.get("instructions"), options)
-
-
-def _yesno(fields: Mapping[str, Any]) -> Question:
-    outcomes = {key: fields[key] for key in ("true", "false") if key in fields}
-    if "criteria" in fields:
-        criteria = fields["criteria"] or {}
-        if outcomes:
-            raise InputError(f"give either 'criteria' or {next(iter(outcomes))!r}, not both")
-        if not isinstance(criteria, Mapping):
-            raise InputError(f"the criteria must be an object with 'true' and 'false', not {shown(criteria)}")
-        for key in criteria:
-            if key not in ("true", "false"):
-                raise InputError(f"unknown key {shown(key)} in the criteria; known: true, false")
-        outcomes = dict(criteria)
-    return YesNo(fields.get("instructions"), outcomes.get("true"), outcomes.get("false"))
-
-
-def _score(fields: Mapping[str, Any]) -> Question:
-    levels = _criteria(fields, "levels")
-    if not isinstance(levels, list):
-        raise InputError(f"the levels must be a list, lowest first, not {shown(levels)}")
-    return Score(fields.get("instructions"), levels)
-
-
-_Reader = tuple[list[str], Callable[[Mapping[str, Any]], Question]]
-_YESNO: _Reader = (["type", "instructions", "true", "false", "criteria"], _yesno)
-_READERS: dict[str, _Reader] = {
-    "choice": (["type", "instructions", "options", "criteria"], _choice),
-    "yesno": _YESNO,
-    "noul": _YESNO,  # its name in System One
-    "score": (["type", "instructions", "levels", "criteria"], _score),
-}
-
-
-def _criteria(fields: Mapping[str, Any], name: str) -> Any:
-    """What stands under our own name or under System One's."""
-    given = [key for key in (name, "criteria") if key in fields]
-    if len(given) != 1:
-        raise InputError(f"give either {name!r} or 'criteria', not both" if given else f"missing key {name!r}")
-    return fields[given[0]]
-
-
-@contextlib.contextmanager
-def _located(where: str) -> Iterator[None]:
-    """Errors that say where the question stands."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
-
-
-def _hint(word: object, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(str(word), known, 1)
-    return f", did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"

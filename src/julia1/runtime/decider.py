@@ -24,7 +24,7 @@ from julia1.runtime.scorer import OptionScorer, context_room
 from julia1.text.options import Limits, OptionsEncoding, QuestionTokens, Row
 from julia1.text.tokenizer import TextTokenizer
 
-BATCH_CONTEXT_TOKENS = 768
+BATCH_CONTEXT_TOKENS = 256
 """The same for tokens of option text: each stands in the batch with its keys and values of every layer, 37 kB in the
 bundled model."""
 

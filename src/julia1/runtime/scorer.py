@@ -31,7 +31,7 @@ from julia1.text.states import round_up
 LOGITS, TRUNK_MEAN, KEYS, VALUES = "logits", "trunk", "keys.{}", "values.{}"
 OPTION_VECTORS, CONTEXT_LEAVES = "option_vectors", "context_leaves"
 CONTEXT_KEYS, CONTEXT_VALUES = "context_keys.{}", "context_values.{}"
-TEXT_BATCH_TOKENS = 1024
+TEXT_BATCH_TOKENS = 256
 """Padded tokens of option text in one engine call at most."""
 
 CONTEXT_STEP = 16
