@@ -523,7 +523,7 @@ def assert_half_close(bundle: Path, engine: str, texts: list[str], limit: float,
 def test_tuning_and_plans_know_the_engines(other: str, tiny_bundle: Path) -> None:
     plan = make_plan(Bundle.open(tiny_bundle), probe(), engine=other, tuned=False)
     assert plan.engine == other
-    assert plan.length_step == (16 if other == "openvino" else 1)
+    assert plan.length_step == (8 if other == "openvino" else 1)
 
 
 def test_features_of_the_samples_are_those_the_tests_give() -> None:

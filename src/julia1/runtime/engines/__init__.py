@@ -27,7 +27,7 @@ __all__ = [
 ENGINES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "pytorch": "torch"}
 """Names of the engines, and the package that each comes with."""
 
-LENGTH_STEPS = {"openvino": 16}
+LENGTH_STEPS = {"openvino": 8}
 """To a multiple of how many tokens rows are padded for an engine that keeps something for each new shape: after 900
 shapes OpenVINO 2026.4 holds 42 MB more than after the largest of them, and 314 MB more without it
 (``benchmarks/engine_shapes.py`` prints it)."""
