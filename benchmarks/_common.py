@@ -28,7 +28,7 @@ from julia1.text import OptionsEncoding, TextTokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 SEED = 20261130
-LIBRARIES = ("julia1", "numpy", "onnxruntime", "tokenizers", "torch", "transformers", "scikit-learn")
+LIBRARIES = ("julia1", "numpy", "onnxruntime", "openvino", "tokenizers", "torch", "transformers", "scikit-learn")
 
 Item = TypeVar("Item")
 

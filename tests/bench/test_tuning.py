@@ -116,7 +116,8 @@ def test_a_bound_on_memory_is_kept(tiny_bundle: Path, fake: type[FakeTrial]) -> 
 def test_an_exhaustive_search_does_not_fill_the_memory(tiny_bundle: Path, fake: type[FakeTrial]) -> None:
     fake.cost = staticmethod(batch_penalty)
     with pytest.raises(InputError, match="keeps 6 models loaded, memory is for 2"):
-        search(Bundle.open(tiny_bundle), replace(CPU, memory=2 << 30), WORK, Wanted(exhaustive=True))
+        wanted = Wanted(engines=["onnxruntime"], exhaustive=True)
+        search(Bundle.open(tiny_bundle), replace(CPU, memory=2 << 30), WORK, wanted)
 
 
 def test_a_variant_that_this_cpu_cannot_run_is_never_started(tiny_bundle: Path, fake: type[FakeTrial]) -> None:
@@ -160,12 +161,22 @@ def test_agreement_counts_answers() -> None:
     assert agreement([{"v": 1.0}], [{"v": 1.2}]) == 0.0
 
 
+def test_an_engine_gets_only_what_it_computes_rightly_in_paddings_that_bound_its_memory(
+    tiny_bundle: Path, fake: type[FakeTrial], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "missing_engine", lambda name: "")
+    fake.cost = staticmethod(lambda way, batch, step: 1.0)
+    found = search(Bundle.open(tiny_bundle), CPU, WORK, Wanted(engines=["openvino"], rounds=1))
+    assert {(one.setting.way.variant, one.setting.way.engine) for one in found} == {("fp32", "openvino")}
+    assert {one.setting.length_step for one in found} == {8, 16, 64}
+
+
 def test_a_real_bundle_is_tuned_and_loaded_so(
     tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JULIA1_CACHE", str(tmp_path))
     bundle = Bundle.open(tiny_bundle)
-    found = search(bundle, probe(), WORK, Wanted(threads=[1], rounds=1))
+    found = search(bundle, probe(), WORK, Wanted(engines=["onnxruntime"], threads=[1], rounds=1))
     write_tuned(bundle, probe(), tuned(found[0], "latency"))
     plan = load(tiny_bundle, warm_up=False).plan
     assert "tuned on this machine" in plan.reason

@@ -51,7 +51,9 @@ class FakeDecider:
     seen: list[Content] = field(default_factory=list)
     interrupt_at: Content = "never"
     manifest: Any = field(default_factory=lambda: SimpleNamespace(name="fake", version="1.0"))
-    plan: Any = field(default_factory=lambda: SimpleNamespace(variant=SimpleNamespace(name="fp32")))
+    plan: Any = field(
+        default_factory=lambda: SimpleNamespace(variant=SimpleNamespace(name="fp32"), engine="onnxruntime")
+    )
 
     def load(self, bundle: object = None, **settings: Any) -> FakeDecider:
         self.loaded.append({"bundle": bundle, **settings})

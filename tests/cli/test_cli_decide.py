@@ -22,7 +22,7 @@ CHOICE = ("--choice", "Which team?", "billing: charges and refunds", "shipping")
 def test_answers_are_one_json_object_with_the_model(run: Run, decider: FakeDecider) -> None:
     done = run("decide", "I was charged twice", *CHOICE, *ASK, "--score", "How upset?", "calm", "furious", "--json")
     assert done.code == 0 and done.error == ""
-    assert done.data["model"] == {"name": "fake", "version": "1.0", "variant": "fp32"}
+    assert done.data["model"] == {"name": "fake", "version": "1.0", "variant": "fp32", "engine": "onnxruntime"}
     assert list(done.data["answers"]) == ["choice", "yesno", "score"]
     assert done.data["answers"]["choice"]["probabilities"].keys() == {"billing", "shipping"}
     assert done.data["answers"]["score"]["legend"] == ["calm", "furious"]

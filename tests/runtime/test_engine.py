@@ -12,7 +12,7 @@ from julia1.runtime.engines import Engine, open_engine
 
 
 def test_an_unknown_engine_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="unknown engine 'tensorrt'"):
+    with pytest.raises(EngineError, match="no engine 'tensorrt'; julia1 knows: onnxruntime, openvino, pytorch"):
         open_engine("tensorrt", tmp_path / "model.onnx", 1)
 
 

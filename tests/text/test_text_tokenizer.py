@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,31 @@ def test_a_tokenizer_without_a_mask_is_refused(tmp_path: Path) -> None:
     Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]")).save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(BundleError, match=r"no mask token \(looked for \[MASK\], <mask>\)"):
         TextTokenizer.from_file(tmp_path / "tokenizer.json")
+
+
+def test_one_thread_never_wakes_the_pool(tokenizer_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Pool:
+        def __init__(self, tokenizer: Tokenizer) -> None:
+            self._tokenizer = tokenizer
+
+        def __getattr__(self, name: str) -> object:
+            assert "batch" not in name, "a batch call runs in the pool"
+            return getattr(self._tokenizer, name)
+
+    texts = [f"late order {i}" for i in range(40)]
+    monkeypatch.delenv("RAYON_NUM_THREADS", raising=False)
+    alone = TextTokenizer.from_file(tokenizer_file, 1)
+    alone._tokenizer = Pool(alone._tokenizer)
+    assert alone.ids(texts) == TextTokenizer.from_file(tokenizer_file).ids(texts)
+    assert "RAYON_NUM_THREADS" not in os.environ
+
+
+def test_more_threads_bound_the_pool_unless_it_has_a_size(
+    tokenizer_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAYON_NUM_THREADS", "")
+    monkeypatch.delenv("RAYON_NUM_THREADS")
+    TextTokenizer.from_file(tokenizer_file, 3)
+    assert os.environ["RAYON_NUM_THREADS"] == "3"
+    TextTokenizer.from_file(tokenizer_file, 5)
+    assert os.environ["RAYON_NUM_THREADS"] == "3", "the pool is made once"

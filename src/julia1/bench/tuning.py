@@ -18,7 +18,7 @@ from julia1.bench.trial import Load, Trial, TrialFailed, Way
 from julia1.bundle import Bundle
 from julia1.errors import EngineError, InputError
 from julia1.runtime.cpu import Cpu
-from julia1.runtime.engines import ENGINES, missing_engine
+from julia1.runtime.engines import ENGINES, LENGTH_STEPS, cannot_run, missing_engine
 from julia1.runtime.tuned import Tuned
 from julia1.runtime.variants import missing_needs
 
@@ -128,8 +128,15 @@ def ways(bundle: Bundle, cpu: Cpu, wanted: Wanted) -> list[Way]:
         for variant in bundle.manifest.variants
         if not missing_needs(variant, cpu)
         for engine in engines
+        if not cannot_run(engine, variant)
         for threads in counts
     ]
+
+
+def steps_of(engine: str) -> list[int]:
+    """The paddings to try; none under what bounds the memory of an engine that keeps something for each shape."""
+    least = LENGTH_STEPS.get(engine, 1)
+    return sorted({least, *(step for step in STEPS if step > least)})
 
 
 def thread_counts(cores: int) -> list[int]:
@@ -152,7 +159,9 @@ def search(bundle: Bundle, cpu: Cpu, work: Load, wanted: Wanted, say: Say = lamb
     others: list[Measured] = []
     try:
         if wanted.exhaustive:
-            finalists = [Measured(Setting(way, size, step)) for size in BATCHES for way in alive for step in STEPS]
+            finalists = [
+                Measured(Setting(way, size, step)) for size in BATCHES for way in alive for step in steps_of(way.engine)
+            ]
         else:
             finalists = []
             for way, trial in alive.items():
@@ -214,11 +223,12 @@ def _first_look(
     alive: dict[Way, Trial] = {}
     expected = _reference(bundle, able, work)
     for way in able:
-        one = tried[way] = Measured(Setting(way, BATCHES[0]))
+        step = steps_of(way.engine)[0]
+        one = tried[way] = Measured(Setting(way, BATCHES[0], step))
         try:
             trial = Trial(bundle.source, way, work)
             one.agreement = agreement(expected, trial.answers())
-            trial.singles(1)
+            trial.singles(step)
             for _ in range(2):
                 _round(trial, one)
         except TrialFailed as error:
@@ -230,27 +240,29 @@ def _first_look(
         if not one.problem:
             alive[way] = trial
             if not wanted.exhaustive:
-                _drop(tried, alive, wanted.goal, most)
+                _drop(tried, alive, wanted, most)
     return tried, alive
 
 
-def _drop(tried: Mapping[Way, Measured], alive: dict[Way, Trial], goal: Goal, most: int) -> None:
-    """Close those that are far from the best, and the worst of those that are too many."""
-    order = sorted(alive, key=lambda way: tried[way].cost(goal))
-    least = tried[order[0]].cost(goal)
+def _drop(tried: Mapping[Way, Measured], alive: dict[Way, Trial], wanted: Wanted, most: int) -> None:
+    """Close those that are far from the best, and the worst of those that are too many; none that fits for one that
+    takes too much memory."""
+    order = sorted(alive, key=lambda way: (not allowed(tried[way], wanted), tried[way].cost(wanted.goal)))
+    least = tried[order[0]].cost(wanted.goal)
     for place, way in enumerate(order):
-        if place >= most or tried[way].cost(goal) > _NEAR * least:
+        if place >= most or tried[way].cost(wanted.goal) > _NEAR * least:
             alive.pop(way).close()
 
 
 def _sweep(trial: Trial, goal: Goal) -> tuple[Measured, list[Measured]]:
     """Batches, then padding: the best of both, and the rest of what was measured."""
-    sizes = [Measured(Setting(trial.way, size)) for size in BATCHES]
+    paddings = steps_of(trial.way.engine)
+    sizes = [Measured(Setting(trial.way, size, paddings[0])) for size in BATCHES]
     for _ in range(2):
         for one in sizes:  # in this order: memory that was once taken shows from then on
             _round(trial, one)
     size = max(sizes, key=lambda one: one.rate).setting.batch_tokens
-    steps = [Measured(Setting(trial.way, size, step)) for step in STEPS]
+    steps = [Measured(Setting(trial.way, size, step)) for step in paddings]
     for _ in range(2):
         for one in steps:
             _round(trial, one)

@@ -159,8 +159,8 @@ def _features(given: Sequence[str] | None, fixed: Manifest | None) -> dict[str, 
 
 def model_fields(decider: Decider) -> dict[str, Any]:
     """Which model answered."""
-    manifest = decider.manifest
-    return {"name": manifest.name, "version": manifest.version, "variant": decider.plan.variant.name}
+    manifest, plan = decider.manifest, decider.plan
+    return {"name": manifest.name, "version": manifest.version, "variant": plan.variant.name, "engine": plan.engine}
 
 
 def _check_flags(arguments: argparse.Namespace) -> None:

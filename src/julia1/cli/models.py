@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from julia1 import settings
 from julia1.cli.flags import Commands, add_json, bundle
 from julia1.cli.printing import columns, one_line, print_json, size
-from julia1.errors import BundleError, EngineError
+from julia1.errors import BundleError, EngineError, MissingExtraError
 
 if TYPE_CHECKING:
     from julia1.bundle import Bundle, Manifest, Variant
@@ -90,7 +90,7 @@ def run_show(arguments: argparse.Namespace) -> int:
         plan = make_plan(opened, cpu)
         chosen: dict[str, Any] = {"variant": plan.variant.name, "engine": plan.engine, "threads": plan.threads}
         chosen["reason"] = plan.reason
-    except EngineError as error:
+    except (EngineError, MissingExtraError) as error:
         chosen = {"variant": None, "engine": None, "threads": None, "reason": str(error)}
     missing = {variant.name: missing_needs(variant, cpu) for variant in opened.manifest.variants}
     if arguments.json:

@@ -198,20 +198,25 @@ def load_weights(path: Path) -> OptionModel:
         BundleError: the file is not one that ``save_weights`` wrote from an option model, or a tensor is missing or of
             another shape.
     """
-    stored = read_weights(path)
-    if stored.fixed is not None:
+    model = load_any(path)
+    if not isinstance(model, OptionModel):
         raise BundleError(f"{path} holds a model with fixed heads, not one for open decisions")
-    model = OptionModel(new_encoder(stored.encoder_config))
-    _fill(model, stored.tensors, path)
     return model
 
 
 def load_fixed(path: Path) -> FixedModel:
     """Read a model with fixed heads back; as ``load_weights``."""
-    stored = read_weights(path)
-    if stored.fixed is None:
+    model = load_any(path)
+    if not isinstance(model, FixedModel):
         raise BundleError(f"{path} holds a model for open decisions, not one with fixed heads")
-    model = FixedModel.from_description(new_encoder(stored.encoder_config), stored.fixed)
+    return model
+
+
+def load_any(path: Path) -> OptionModel | FixedModel:
+    """Read a model back, of the kind that the file says; as ``load_weights``."""
+    stored = read_weights(path)
+    encoder = new_encoder(stored.encoder_config)
+    model = OptionModel(encoder) if stored.fixed is None else FixedModel.from_description(encoder, stored.fixed)
     _fill(model, stored.tensors, path)
     return model
 

@@ -17,7 +17,7 @@ from julia1.errors import EngineError, InputError
 from julia1.questions import Choice, Question, Score, YesNo
 from julia1.runtime.calibration import UNCALIBRATED, probabilities, question_kind
 from julia1.runtime.cpu import probe
-from julia1.runtime.engines import Engine, open_engine
+from julia1.runtime.engines import Engine, engine_file, open_engine
 from julia1.runtime.fixed import Features, FixedScorer, Given
 from julia1.runtime.plan import Plan, make_plan
 from julia1.runtime.scorer import OptionScorer, context_room
@@ -71,14 +71,15 @@ def load(
         BundleError: the bundle is missing, damaged or of another format.
         InputError: there is no such variant, or no such version in the registry, or a number makes no sense.
         EngineError: nothing in it runs on this machine.
+        MissingExtraError: the engine that is asked for is not installed.
     """
     opened = Bundle.open(bundle if bundle is not None else settings.model_path())
     plan = make_plan(opened, probe(), variant=variant, engine=engine, threads=threads, tuned=tuned)
     opened.check_variant(plan.variant)
     if option_memory < 0:
         raise InputError(f"option_memory is {option_memory}: a number of tokens, or 0 to keep none")
-    tokenizer = TextTokenizer.from_file(opened.path(opened.manifest.tokenizer))
-    ready = open_engine(plan.engine, opened.path(plan.variant.files[0]), plan.threads)
+    tokenizer = TextTokenizer.from_file(opened.path(opened.manifest.tokenizer), plan.threads)
+    ready = open_engine(plan.engine, opened.path(engine_file(plan.engine, plan.variant)), plan.threads)
     decider = Decider(opened.manifest, tokenizer, ready, plan, option_memory)
     if warm_up:
         decider.warm_up()

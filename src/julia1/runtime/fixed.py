@@ -283,7 +283,8 @@ def likeness(
     head: HeadSpec, vector: npt.NDArray[np.float32], others: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float64]:
     """Scores of unit vectors, fp32 ``[others, size]``, against one ``[size]``, as a head of that size weighs them."""
-    cosines = others.astype(np.float64) @ vector.astype(np.float64)
+    # no matrix product: that of BLAS takes every core, and another order of the sum on each machine
+    cosines = (others.astype(np.float64) * vector.astype(np.float64)).sum(axis=1)
     found: npt.NDArray[np.float64] = (cosines - head.centre) * head.spread
     return found
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from julia1 import settings
 from julia1.bundle import Bundle
-from julia1.errors import EngineError
+from julia1.errors import EngineError, MissingExtraError
 from julia1.runtime.cpu import Cpu
 from julia1.runtime.engines import ENGINES, missing_engine
 from julia1.runtime.plan import make_plan, thread_count
@@ -122,7 +122,7 @@ def examine(bundle: Bundle, cpu: Cpu, trial: bool = True) -> Report:
     chosen, problem = None, ""
     try:
         chosen = make_plan(bundle, cpu)
-    except EngineError as error:
+    except (EngineError, MissingExtraError) as error:
         problem = str(error)
     variants = []
     for variant in bundle.manifest.variants:

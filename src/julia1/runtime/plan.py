@@ -12,7 +12,7 @@ from julia1 import settings
 from julia1.bundle import Bundle, Variant
 from julia1.errors import EngineError, InputError
 from julia1.runtime.cpu import Cpu
-from julia1.runtime.engines import missing_engine
+from julia1.runtime.engines import LENGTH_STEPS, missing_engine, require_engine
 from julia1.runtime.tuned import Tuned, read_tuned
 from julia1.runtime.variants import choose_variant
 
@@ -67,6 +67,7 @@ def make_plan(
 
     Raises:
         EngineError: nothing of the bundle runs here, or not what is asked for.
+        MissingExtraError: the engine is not installed.
         InputError: there is no such variant, or ``threads`` is no number and not ``share``.
     """
     variant, engine = variant or settings.variant(), engine or settings.engine()
@@ -82,13 +83,13 @@ def make_plan(
             f"tuned on this machine for {found.goal} on {found.date}",
         )
     else:
-        chosen, reason = choose_variant(bundle, cpu, variant)
-        plan = Plan(chosen, engine or chosen.engine, min(cpu.cores, MOST_THREADS), reason=reason + note)
+        chosen, reason = choose_variant(bundle, cpu, variant, engine)
+        runs = engine or chosen.engine
+        step, number = LENGTH_STEPS.get(runs, 1), min(cpu.cores, MOST_THREADS)
+        plan = Plan(chosen, runs, number, length_step=step, reason=reason + note)
     if threads is not None:
         plan = replace(plan, threads=thread_count(threads, cpu))
-    missing = missing_engine(plan.engine)
-    if missing:
-        raise EngineError(f"{plan.engine} cannot run here: {missing}")
+    require_engine(plan.engine)
     return plan
 
 
@@ -111,7 +112,7 @@ def _tuned(bundle: Bundle, cpu: Cpu) -> tuple[Tuned | None, str]:
     if found is None:
         return None, f"; {problem}" if problem else ""
     try:
-        choose_variant(bundle, cpu, found.variant)
+        choose_variant(bundle, cpu, found.variant, found.engine)
     except (EngineError, InputError) as error:
         return None, f"; not as tuned: {error}"
     missing = missing_engine(found.engine)

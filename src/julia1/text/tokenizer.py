@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,25 +27,33 @@ class TextTokenizer:
     Text that spells a special token (``<mask>``, ``</s>`` …) is read as ordinary characters: user text can never act
     as a marker.
 
+    Args:
+        tokenizer: of the library.
+        threads: that may tokenize at once; the cores without it. The library has one pool for the whole process, made
+            when it is first needed: RAYON_NUM_THREADS says how large, and without that the first tokenizer does.
+
     Attributes:
         cls, sep, mask, pad: ids of the special tokens.
         vocabulary_size: number of ids.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, threads: int | None = None) -> None:
         tokenizer.no_padding()
         tokenizer.no_truncation()
         tokenizer.encode_special_tokens = True
         self._tokenizer = tokenizer
+        self._alone = threads == 1
+        if threads is not None and not self._alone:
+            os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
         self.vocabulary_size = int(tokenizer.get_vocab_size())
         self.cls, self.sep, self.mask, self.pad = (self._special(kind) for kind in ("cls", "sep", "mask", "pad"))
         self._reserved = frozenset((self.cls, self.sep, self.mask, self.pad))
 
     @classmethod
-    def from_file(cls, path: Path) -> TextTokenizer:
+    def from_file(cls, path: Path, threads: int | None = None) -> TextTokenizer:
         """Read ``tokenizer.json``; raises ``BundleError`` when it is not one."""
         try:
-            return cls(Tokenizer.from_file(str(path)))
+            return cls(Tokenizer.from_file(str(path)), threads)
         except BundleError:
             raise
         except Exception as error:  # the Rust library raises plain Exception
@@ -52,7 +61,7 @@ class TextTokenizer:
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Piece ids of each text, without special tokens."""
-        if len(texts) <= _FEW:
+        if self._alone or len(texts) <= _FEW:
             found = [self._tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
         else:
             encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
