@@ -19,12 +19,25 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from julia1 import __version__
-from julia1.cli import completion, data, decide, diagnose, export, models, registry, train, verify, version
+from julia1.cli import (
+    accept,
+    completion,
+    data,
+    decide,
+    diagnose,
+    export,
+    models,
+    registry,
+    soak,
+    train,
+    verify,
+    version,
+)
 from julia1.cli.printing import one_line
 from julia1.content import shown
 from julia1.errors import InputError, Julia1Error, VerificationError
 
-COMMANDS = (decide, models, verify, data, train, registry, export, diagnose, completion, version)
+COMMANDS = (decide, models, verify, data, train, registry, export, diagnose, accept, soak, completion, version)
 
 
 class Parser(argparse.ArgumentParser):
