@@ -106,11 +106,8 @@ class FixedRows:
 
     def given(self) -> list[Given]:
         compares = self._manifest.compares()
-        firsts = [row.second or next(iter(row.candidates), "") for row in self._data]
-        return [
-            Given(row.text, first or row.text if compares else None, row.features or None)
-            for row, first in zip(self._data, firsts, strict=True)
-        ]
+        seconds = [row.second or next(iter(row.candidates), None) if compares else None for row in self._data]
+        return [Given(row.text, second, row.features or None) for row, second in zip(self._data, seconds, strict=True)]
 
     def calls(self, decider: Decider) -> list[AtOnce]:
         def ranks(row: DataRow) -> AtOnce:
