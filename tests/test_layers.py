@@ -16,13 +16,14 @@ PACKAGE = SOURCE / "julia1"
 
 HEAVY = ("fastapi", "matplotlib", "onnx", "openvino", "pandas", "ray", "sklearn", "torch", "transformers")
 
-LIGHT_ROOMS = ("bundle", "cli", "runtime", "text")
+LIGHT_ROOMS = ("bench", "bundle", "cli", "runtime", "text")
 """Rooms whose every module must import without anything heavy."""
 
 _TRAINING = frozenset({"export", "model", "optimize", "train"})
 _CALLERS = frozenset({"bench", "cli", "scale", "serve"})
 FORBIDDEN = {
     "answers": _TRAINING | _CALLERS | {"bundle", "runtime"},
+    "bench": {"cli", "optimize", "scale", "serve"},
     "bundle": _TRAINING | _CALLERS | {"runtime"},
     "errors": _TRAINING | _CALLERS | {"bundle", "runtime", "text"},
     "questions": _TRAINING | _CALLERS | {"bundle", "runtime"},

@@ -1,16 +1,43 @@
-"""Deciders that are no models: one that is steady, and some that are not."""
+"""Deciders that are no models, one steady and some not; labelled rows, and questions about them."""
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from julia1 import Choice, Question, Score, YesNo
 from julia1.bundle import EncodingSettings
 from julia1.bundle.heads import FeatureSpec, HeadSpec
 from julia1.errors import InputError
+from julia1.train.data.files import Columns
+from julia1.train.data.rows import DataRow, read_rows
+
+QUESTIONS: dict[str, Question] = {
+    "team": Choice("Which team?", ["shipping", "the  bank", "sport"]),
+    "late": YesNo("Is it late?"),
+    "mood": Score("How upset?", ["calm", "sad", "very angry"]),
+}
+ANSWERS: list[dict[str, Any]] = [
+    {"team": "shipping", "late": True, "mood": 0},
+    {"team": "the bank", "mood": 2},
+    {"team": "sport", "late": False, "mood": 1.4},
+]
+
+
+def read(folder: Path, rows: Sequence[Mapping[str, Any]], **columns: Any) -> list[DataRow]:
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return read_rows([path], Columns(**columns)).rows
+
+
+def open_rows(folder: Path, texts: Sequence[str]) -> list[DataRow]:
+    return read(folder, [{"text": text, "answers": ANSWERS[i % 3]} for i, text in enumerate(texts)])
 
 
 def manifest(

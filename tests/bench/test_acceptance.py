@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_labelled import QUESTIONS, open_rows
+from bench_samples import QUESTIONS, open_rows
 
 pytest.importorskip("torch")
 pytest.importorskip("onnx")
 
-from julia1 import Decider  # noqa: E402
-from julia1.bench import acceptance  # noqa: E402
-from julia1.bench.acceptance import Acceptance, accept  # noqa: E402
-from julia1.bench.labelled import Labelled, Outputs, label  # noqa: E402
-from julia1.bundle import Bundle  # noqa: E402
+from julia1 import Decider
+from julia1.bench import acceptance
+from julia1.bench.acceptance import Acceptance, accept
+from julia1.bench.labelled import Labelled, Outputs, label
+from julia1.bundle import Bundle
 
 NAMES = ("export error", "quantization loss", "F1 beside PyTorch", "single decision", "soak")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,37 +13,16 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("onnx")
 
-from export_samples import FEATURES, HEADS, write_fixed  # noqa: E402
+from bench_samples import QUESTIONS, open_rows, read
+from export_samples import FEATURES, HEADS, write_fixed
 
-from julia1 import Choice, Decider, Question, Score, YesNo  # noqa: E402
-from julia1.bench.labelled import Labelled, label, one_question  # noqa: E402
-from julia1.bundle import Bundle, EncodingSettings  # noqa: E402
-from julia1.bundle.heads import HeadSpec  # noqa: E402
-from julia1.errors import InputError  # noqa: E402
-from julia1.runtime.decider import load  # noqa: E402
-from julia1.train.data.files import Columns  # noqa: E402
-from julia1.train.data.rows import DataRow, read_rows  # noqa: E402
-
-QUESTIONS: dict[str, Question] = {
-    "team": Choice("Which team?", ["shipping", "the  bank", "sport"]),
-    "late": YesNo("Is it late?"),
-    "mood": Score("How upset?", ["calm", "sad", "very angry"]),
-}
-ANSWERS: list[dict[str, Any]] = [
-    {"team": "shipping", "late": True, "mood": 0},
-    {"team": "the bank", "mood": 2},
-    {"team": "sport", "late": False, "mood": 1.4},
-]
-
-
-def read(folder: Path, rows: Sequence[Mapping[str, Any]], **columns: Any) -> list[DataRow]:
-    path = folder / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return read_rows([path], Columns(**columns)).rows
-
-
-def open_rows(folder: Path, texts: Sequence[str]) -> list[DataRow]:
-    return read(folder, [{"text": text, "answers": ANSWERS[i % 3]} for i, text in enumerate(texts)])
+from julia1 import Decider
+from julia1.bench.labelled import Labelled, label, one_question
+from julia1.bundle import Bundle, EncodingSettings
+from julia1.bundle.heads import HeadSpec
+from julia1.errors import InputError
+from julia1.runtime.decider import load
+from julia1.train.data.rows import DataRow
 
 
 def agree(labelled: Labelled, bundle: Bundle, decider: Decider) -> None:
@@ -109,7 +87,7 @@ def test_answers_that_no_question_has_are_named(
     tiny_bundle: Path, tmp_path: Path, answers: dict[str, Any], message: str
 ) -> None:
     rows = read(tmp_path, [{"text": "a", "answers": answers}])
-    with pytest.raises(InputError, match="rows.jsonl:1: ") as caught:
+    with pytest.raises(InputError, match=r"rows\.jsonl:1: ") as caught:
         label(Bundle.open(tiny_bundle), rows, QUESTIONS)
     assert message in str(caught.value)
 
@@ -178,7 +156,7 @@ def test_rankings_agree_with_pytorch(tokenizer_file: Path, tmp_path: Path) -> No
 
 def test_labels_that_a_head_does_not_know_are_named(tokenizer_file: Path, tmp_path: Path) -> None:
     bundle = write_fixed(tmp_path / "toy", tokenizer_file)
-    with pytest.raises(InputError, match="rows.jsonl:1: the label 'art' of 'topic'"):
+    with pytest.raises(InputError, match=r"rows\.jsonl:1: the label 'art' of 'topic'"):
         label(bundle, read(tmp_path, [{"text": "a", "answers": {"topic": "art"}}]), None)
     with pytest.raises(InputError, match="answers 'label', and there is no such head; there are: topic, late"):
         label(bundle, read(tmp_path, [{"text": "a", "label": "food"}]), None)

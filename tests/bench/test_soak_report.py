@@ -29,7 +29,10 @@ def recording(seconds: float = 600.0, **series: Any) -> Recording:
     quiet: dict[str, dict[str, Any]] = {
         "samples": {
             "resident": lambda share: 150e6 + random.normal(0, 1e5, len(share)),
-            **dict(swapped=0.0, shared_out=140e6, descriptors=9.0, threads=4.0),
+            "swapped": 0.0,
+            "shared_out": 140e6,
+            "descriptors": 9.0,
+            "threads": 4.0,
             "machine_busy": lambda share: 1000 + seconds * share,
             "own_busy": lambda share: seconds * share,
         },

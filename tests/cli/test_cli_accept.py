@@ -13,9 +13,9 @@ from cli_samples import Ran, write_rows
 pytest.importorskip("torch")
 pytest.importorskip("onnx")
 
-from export_samples import write_fixed  # noqa: E402
+from export_samples import write_fixed
 
-from julia1.bench import acceptance  # noqa: E402
+from julia1.bench import acceptance
 
 Run = Callable[..., Ran]
 LATE = ("--yesno", "Is it late?", "--threads", "1", "--soak-minutes", "0")

@@ -43,7 +43,7 @@ def test_json_and_the_file_are_the_whole_report(run: Run, tmp_path: Path) -> Non
     assert done.code == 0, done.error
     assert json.loads(target.read_text()) == done.data
     assert done.data["model"] == {"name": "fake", "version": "1.0", "variant": "fp32"} and done.data["threads"] == 1
-    assert len(done.data["verdicts"]) == 6 and len(done.data["samples"]["time"]) > 10
+    assert len(done.data["verdicts"]) == 6 and len(done.data["samples"]["time"]) > 2
     assert [place.name for place in tmp_path.iterdir()] == ["soak.json"]
 
 

@@ -55,6 +55,19 @@ def test_area_under_the_curve(rows: list[tuple[bool, float]]) -> None:
     assert area_under_curve(right, scores) == pytest.approx(expected, abs=1e-12)
 
 
+def test_figures_are_plain_numbers() -> None:
+    right, found = np.array([0, 1, 2, 2]), np.array([0, 2, 1, 2])
+    figures = (
+        f1(right > 1, found > 1),
+        macro_f1(right, found),
+        quadratic_kappa(right, found, 3),
+        quadratic_kappa(right[:1], right[:1], 3),
+        area_under_curve(right > 1, found.astype(float)),
+        area_under_curve(right > 5, found.astype(float)),
+    )
+    assert {type(figure) for figure in figures} == {float}
+
+
 def test_figures_need_neither_torch_nor_scikit_learn() -> None:
     source = Path(__file__).resolve().parents[2] / "src"
     code = (

@@ -1,4 +1,7 @@
-"""Figures of right and given answers, as scikit-learn defines them, in NumPy: they are computed in deployments too."""
+"""Figures of right and given answers, as scikit-learn defines them, in NumPy: they are computed in deployments too.
+
+They are Python's own floats: a checkpoint that held others could not be read again.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def quadratic_kappa(right: Numbers, given: Numbers, levels: int) -> float:
     np.add.at(table, (right, given), 1)
     places = np.arange(levels)
     weights = np.square(places[:, None] - places)
-    chance = float((weights * np.outer(table.sum(axis=1), table.sum(axis=0))).sum()) / table.sum()
+    chance = float((weights * np.outer(table.sum(axis=1), table.sum(axis=0))).sum() / table.sum())
     return 1 - float((weights * table).sum()) / chance if chance else 0.0
 
 
