@@ -16,13 +16,14 @@ PACKAGE = SOURCE / "julia1"
 
 HEAVY = ("fastapi", "matplotlib", "onnx", "openvino", "pandas", "ray", "sklearn", "torch", "transformers")
 
-LIGHT_ROOMS = ("bundle", "cli", "pack", "runtime", "text")
+LIGHT_ROOMS = ("bench", "bundle", "cli", "pack", "runtime", "text")
 """Rooms whose every module must import without anything heavy."""
 
 _TRAINING = frozenset({"export", "model", "optimize", "train"})
 _CALLERS = frozenset({"bench", "cli", "scale", "serve"})
 FORBIDDEN = {
     "answers": _TRAINING | _CALLERS | {"bundle", "runtime"},
+    "bench": {"cli", "optimize", "scale", "serve"},
     "bundle": _TRAINING | _CALLERS | {"runtime"},
     "errors": _TRAINING | _CALLERS | {"bundle", "runtime", "text"},
     "pack": _TRAINING | (_CALLERS - {"cli"}) | {"runtime", "text"},  # pack.start starts the command line in a box

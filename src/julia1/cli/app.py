@@ -20,6 +20,7 @@ from typing import NoReturn
 
 from julia1 import __version__
 from julia1.cli import (
+    accept,
     completion,
     data,
     decide,
@@ -30,6 +31,7 @@ from julia1.cli import (
     models,
     pack,
     registry,
+    soak,
     train,
     tune,
     verify,
@@ -46,6 +48,8 @@ COMMANDS = (
     doctor,
     tune,
     golden,
+    soak,
+    accept,
     pack,
     data,
     train,

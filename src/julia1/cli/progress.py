@@ -13,6 +13,8 @@ from julia1.cli.printing import count, one_line
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn, TaskID
 
+    from julia1.bench.soaking import Moment
+
 SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_STEPS = 30.0
 PACE_STEPS = 50
@@ -146,6 +148,33 @@ class TrainingProgress(_WithBar):
             self._bar.console.print(one_line(line), markup=False, highlight=False, soft_wrap=True)
         else:
             print(one_line(line), file=sys.stderr, flush=True)
+
+
+class SoakProgress(_WithBar):
+    """Shows a soak from its moments."""
+
+    def __init__(self) -> None:
+        self._task: TaskID | None = None
+        self._next = 0.0
+
+    def __enter__(self) -> SoakProgress:
+        if sys.stderr is not None and sys.stderr.isatty():
+            self._bar = _bar("line")
+            self._bar.start()
+        return self
+
+    def __call__(self, moment: Moment) -> None:
+        """Show a moment."""
+        held = f"  {moment.resident / 1e6:,.0f} MB" if moment.resident == moment.resident else ""
+        line = f"{moment.seconds / 60:.1f} of {moment.of / 60:g} min  {count(moment.requests, 'request')}{held}"
+        line += f"  probe {moment.probe:.1f} ms"
+        if self._bar is not None:
+            if self._task is None:
+                self._task = self._bar.add_task("soak", total=moment.of, line=line)
+            self._bar.update(self._task, completed=moment.seconds, line=line)
+        elif moment.seconds >= self._next:
+            self._next = moment.seconds + SECONDS_BETWEEN_STEPS
+            print(f"julia1: {line}", file=sys.stderr, flush=True)
 
 
 def _bar(field: str, *more: ProgressColumn) -> Progress:

@@ -8,11 +8,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from julia1.bundle.heads import PAIR_KINDS, FeatureSpec, HeadSpec
 from julia1.errors import InputError
@@ -25,6 +24,9 @@ from julia1.train.data.pairs import Best, Match
 from julia1.train.data.rows import Answer, DataRow, Head, is_number, labels_of
 from julia1.train.data.spans import Spans
 from julia1.train.recipe import FineTuning
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Outputs = dict[str, list[npt.NDArray[np.float32]]]
 """What a model gives, by head, for each item: ``[outputs]``, of a tags head ``[tokens, outputs]``, of a head that reads
@@ -271,6 +273,8 @@ def bucketed(items: Sequence[Item], settings: FineTuning, rng: random.Random | N
 def collate(items: Sequence[Item], pad: int) -> dict[str, Tensor]:
     """A padded batch, as ``FixedModel`` takes it: the first windows of all items, then their further ones, then what
     they are compared with."""
+    import torch
+
     more = [item for item in items for _ in item.more]
     others = [other for item in items for other in item.others]
     rows = [*(item.ids for item in items), *(window for item in items for window in item.more), *others]

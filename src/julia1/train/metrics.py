@@ -1,4 +1,4 @@
-"""How good the answers of a head are, by the field's usual figures (scikit-learn computes them)."""
+"""How good the answers of a head are, by the field's usual figures. Needs NumPy only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from julia1.runtime.calibration import UNCALIBRATED
 from julia1.runtime.fixed import label_thresholds, log_softmax, sigmoid
 from julia1.text.tags import best_tags, spans_of
 from julia1.train.items import Item, Outputs
-from julia1.train.pairing import area, match_figures, rank_figures
+from julia1.train.pairing import match_figures, rank_figures
+from julia1.train.scores import area_under_curve, f1, macro_f1, quadratic_kappa
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -41,8 +42,6 @@ def head_figures(
         calibration: what a labels head's thresholds were fitted under.
         targets: fp32 ``[rows, outputs]``; of a choice, yes/no or score the largest is right.
     """
-    from sklearn.metrics import cohen_kappa_score, f1_score
-
     if head.kind == "value":
         error = float(np.square(outputs - targets).mean())
         spread = float(np.square(targets - targets.mean()).mean())
@@ -53,26 +52,25 @@ def head_figures(
         chosen = sigmoid(outputs.astype(np.float64) / calibration.temperature) >= label_thresholds(head)
         wanted = targets > 0.5
         return {
-            "micro_f1": float(f1_score(wanted, chosen, average="micro", zero_division=0)),
-            "macro_f1": float(f1_score(wanted, chosen, average="macro", zero_division=0)),
+            "micro_f1": f1(wanted, chosen),
+            "macro_f1": float(np.mean([f1(*pair) for pair in zip(wanted.T, chosen.T, strict=True)])),
             "exact": float((chosen == wanted).all(axis=1).mean()),
         }
     found, right = outputs.argmax(axis=1), targets.argmax(axis=1)
     accuracy = float((found == right).mean())
     if head.kind == "yesno":
         return {
-            "f1": float(f1_score(right, found, zero_division=0)),
-            "auc": area(right == 1, outputs[:, 1] - outputs[:, 0]),
+            "f1": f1(right == 1, found == 1),
+            "auc": area_under_curve(right == 1, outputs[:, 1] - outputs[:, 0]),
             "accuracy": accuracy,
         }
     if head.kind == "score":
-        kappa = cohen_kappa_score(right, found, weights="quadratic", labels=list(range(len(head.labels))))
         return {
-            "quadratic_kappa": 0.0 if np.isnan(kappa) else float(kappa),
+            "quadratic_kappa": quadratic_kappa(right, found, len(head.labels)),
             "mean_absolute_error": float(np.abs(found - right).mean()),
             "accuracy": accuracy,
         }
-    return {"macro_f1": float(f1_score(right, found, average="macro", zero_division=0)), "accuracy": accuracy}
+    return {"macro_f1": macro_f1(right, found), "accuracy": accuracy}
 
 
 def span_figures(outputs: Sequence[FloatArray], items: Sequence[Item], head: str) -> dict[str, float]:

@@ -37,6 +37,7 @@ from julia1.train.parts import Parts, data_hashes
 from julia1.train.recipe import FineTuning
 from julia1.train.release import INT8_NEEDS, WEIGHT_FILE, measured_variant
 from julia1.train.run_report import REPORT, metrics_of, write_report
+from julia1.train.served import outputs_of_rows
 from julia1.train.start import Start
 
 SERVED_TOKENS = 4096
@@ -213,22 +214,12 @@ def fixed_parity(
 
 def served_outputs(scorer: FixedScorer, rows: Sequence[DataRow]) -> Outputs:
     """What a bundle gives for labelled rows."""
-    second = scorer.reads_pairs
-    given = [Given(row.text, row.second if second else None, row.features) for row in rows]
-    outputs, _ = scorer.outputs(given, False, SERVED_TOKENS)
-    found: Outputs = {head.name: values for head, values in zip(scorer.heads, outputs, strict=True)}
-    if any(head.size for head in scorer.heads):
-        others = [[text for text in (row.second, *row.candidates) if text] for row in rows]
-        flat = [Given(text) for texts in others for text in texts]
-        of_others, _ = scorer.outputs(flat, False, SERVED_TOKENS)
-        for head, values in zip(scorer.heads, of_others, strict=True):
-            if head.size:
-                rest = iter(values)
-                found[head.name] = [
-                    np.stack([own, *(next(rest) for _ in texts)])
-                    for own, texts in zip(found[head.name], others, strict=True)
-                ]
-    return found
+
+    def run(given: Sequence[Given]) -> Outputs:
+        outputs, _ = scorer.outputs(given, False, SERVED_TOKENS)
+        return {head.name: values for head, values in zip(scorer.heads, outputs, strict=True)}
+
+    return outputs_of_rows(run, scorer.heads, scorer.reads_pairs, rows)
 
 
 def _feeds(items: Sequence[Item], pad: int) -> list[dict[str, npt.NDArray[Any]]]:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from julia1.bundle.heads import HeadSpec
 from julia1.errors import InputError
-from julia1.model.fixed_model import FixedModel, VectorHead
 from julia1.runtime.fixed import likeness
 from julia1.train.data.rows import DataRow, kind_of
 from julia1.train.items import Item
 from julia1.train.recipe import FineTuning
+from julia1.train.scores import area_under_curve, f1
+
+if TYPE_CHECKING:
+    from julia1.model.fixed_model import FixedModel
 
 PAIRINGS = ("auto", "cross", "towers")
 FIRST = (1, 5, 10)
@@ -51,6 +55,8 @@ def reads_pairs(rows: Sequence[DataRow], settings: FineTuning) -> bool:
 
 def fitted_scales(model: FixedModel) -> list[HeadSpec]:
     """The heads of a model; those that compare vectors have the scale and centre that training found."""
+    from julia1.model.fixed_model import VectorHead
+
     return [
         replace(spec, centre=float(head.centre.detach()), spread=float(head.log_scale.detach().exp()))
         if isinstance(head, VectorHead)
@@ -68,23 +74,14 @@ def pair_scores(head: HeadSpec, outputs: FloatArray) -> npt.NDArray[np.float64]:
 
 def match_figures(head: HeadSpec, outputs: Sequence[FloatArray], targets: Sequence[bool]) -> dict[str, float]:
     """Area under the ROC curve, and F1 and accuracy of a probability over one half."""
-    from sklearn.metrics import f1_score
-
     scores = np.array([pair_scores(head, values)[0] for values in outputs])
     right = np.array(targets)
     found = scores > 0
     return {
-        "auc": area(right, scores),
-        "f1": float(f1_score(right, found, zero_division=0)),
+        "auc": area_under_curve(right, scores),
+        "f1": f1(right, found),
         "accuracy": float((found == right).mean()),
     }
-
-
-def area(right: npt.NDArray[np.bool_], scores: npt.NDArray[np.floating]) -> float:
-    """Area under the ROC curve; one half where all rows are alike."""
-    from sklearn.metrics import roc_auc_score
-
-    return float(roc_auc_score(right, scores)) if 0 < right.sum() < len(right) else 0.5
 
 
 def rank_figures(head: HeadSpec, outputs: Sequence[FloatArray], best: Sequence[int]) -> dict[str, float]:
