@@ -42,7 +42,8 @@ def test_json_and_the_file_are_the_whole_report(run: Run, tmp_path: Path) -> Non
     done = run(*SHORT, "--json", "--output", target)
     assert done.code == 0, done.error
     assert json.loads(target.read_text()) == done.data
-    assert done.data["model"] == {"name": "fake", "version": "1.0", "variant": "fp32"} and done.data["threads"] == 1
+    model = {"name": "fake", "version": "1.0", "variant": "fp32", "engine": "onnxruntime"}
+    assert done.data["model"] == model and done.data["threads"] == 1
     assert len(done.data["verdicts"]) == 6 and len(done.data["samples"]["time"]) > 2
     assert [place.name for place in tmp_path.iterdir()] == ["soak.json"]
 
