@@ -29,7 +29,7 @@ ENGINES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "pytorch": "tor
 
 LENGTH_STEPS = {"openvino": 8}
 """To a multiple of how many tokens rows are padded for an engine that keeps something for each new shape: after 900
-shapes OpenVINO 2026.4 holds 42 MB more than after the largest of them, and 314 MB more without it
+shapes OpenVINO 2026.4 holds 61 MB more than after the largest of them, and 310 MB more without it
 (``benchmarks/engine_shapes.py`` prints it)."""
 
 
