@@ -145,7 +145,7 @@ def _memory_note(found: Growth, rise: float, allowed: float) -> str:
     if rise <= allowed:
         return sight
     kind = "in steps" if found.steady * 2 < found.slope.value else "ever more slowly"
-    return f"rose by {rise / MEGABYTE:.1f} MB, {kind}: settling, not a trend; {sight}"
+    return f"rose by {rise / MEGABYTE:.1f} MB, {kind}, which is not called growth: a longer run tells more; {sight}"
 
 
 def _constant(name: str, samples: dict[str, FloatArray], key: str) -> Verdict:
