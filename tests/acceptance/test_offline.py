@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from julia1.runtime.engines import ENGINES, missing_engine
+
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 GUARD = """
@@ -27,7 +29,10 @@ def watch(event, arguments):
 sys.addaudithook(watch)
 """
 
-ROWS = [{"text": "I was charged twice", "team": "billing"}, {"text": "where is my parcel", "team": "shipping"}]
+ROWS = [
+    {"text": "I was charged twice for one order", "answers": {"team": "billing"}},
+    {"text": "where is my parcel", "answers": {"team": "shipping"}},
+]
 QUESTION = ("--choice", "Which team?", "billing", "shipping")
 
 
@@ -64,6 +69,8 @@ def test_every_command_that_runs_a_model_works_without_a_network(tmp_path: Path)
         return done.stdout
 
     assert "billing" in julia1("decide", "I was charged twice", *QUESTION)
+    for engine in (name for name in ENGINES if not missing_engine(name)):
+        assert "billing" in julia1("decide", "I was charged twice", *QUESTION, "--engine", engine)
     assert "runs" in julia1("doctor")
     assert "best for latency" in julia1("tune", "--engines", "onnxruntime", "--threads", 1, "--rounds", 1)
     assert "tuned on this machine" in julia1("models", "show")
