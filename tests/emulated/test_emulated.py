@@ -16,6 +16,7 @@ import pytest
 from emulators import CPUS, TOO_OLD, EmulatedCpu, emulated_python, missing, said
 from pack_samples import unpack
 
+from julia1.cli.app import main
 from julia1.pack import pack
 
 pytestmark = pytest.mark.slow
@@ -122,7 +123,19 @@ def test_box_decides_rightly_with_the_variant_of_the_cpu(cpu: EmulatedCpu, run: 
         here = answers(run(cpu, "decide", "--input", rows, "--variant", cpu.variant, *QUESTION, emulate=False))
         for own, emulated in zip(here, there, strict=True):
             assert emulated["probabilities"] == pytest.approx(own["probabilities"], abs=1e-4)
-    # Here `julia1 golden check FILE` belongs:  assert run(cpu, "golden", "check", FILE).returncode == 0
+
+
+def test_a_golden_file_of_this_machine_holds_on_the_cpu(
+    cpu: EmulatedCpu, run: Run, rows: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    golden = str(tmp_path / "golden.json.gz")
+    assert main(["golden", "make", "-o", golden, "--data", rows, *QUESTION, "--threads", "1"]) == 0
+    capsys.readouterr()
+    done = run(cpu, "golden", "check", golden, "--json")
+    assert done.returncode == 0, done.stderr
+    status = {variant["name"]: variant["status"] for variant in json.loads(done.stdout)["variants"]}
+    assert status["fp32"] == "same"
+    assert status["int8"] == ("same" if cpu.variant == "int8" else "not run")
 
 
 def test_int8_is_refused_in_one_line_when_the_cpu_cannot_run_it(cpu: EmulatedCpu, run: Run) -> None:
