@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from cli_samples import Ran, write_rows
 
-from julia1.runtime import Cpu
-from julia1.runtime.golden import checking
+from julia1.runtime import variants
 
 Run = Callable[..., Ran]
 
@@ -33,10 +32,10 @@ def test_what_was_made_is_checked(run: Run, tiny_bundle: Path, made: Path, monke
     assert done.code == 0 and done.error == ""
     lines = done.out.splitlines()
     assert lines[0] == "tiny 1, 24 requests" and "made on" in lines[1] and "checked on" in lines[2]
-    assert lines[3].split()[:2] == ["fp32", "same"] and "answers the same" in lines[3]
+    assert lines[3].split()[:2] == ["fp32", "onnxruntime"] and " same " in lines[3] and "answers the same" in lines[3]
     data = run("golden", "check", made, "--json").data
     assert data["ok"] is True and [one["status"] for one in data["variants"]] == ["same"]
-    assert data["here"]["threads"] == "1"
+    assert data["variants"][0]["engine"].startswith("onnxruntime 1.")
 
 
 def test_a_departure_exits_3_with_one_line(run: Run, tiny_bundle: Path, made: Path) -> None:
@@ -53,8 +52,7 @@ def test_a_departure_exits_3_with_one_line(run: Run, tiny_bundle: Path, made: Pa
 
 
 def test_nothing_checked_exits_3(run: Run, tiny_bundle: Path, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "missing_needs", lambda variant, cpu: "the CPU has no legs")
-    assert checking.probe() is not None and isinstance(checking.probe(), Cpu)
+    monkeypatch.setattr(variants, "missing_needs", lambda variant, cpu: "the CPU has no legs")
     done = run("golden", "check", made, tiny_bundle)
     assert done.code == 3 and "no variant of tiny 1 could be checked here" in done.error
     assert "not run" in done.out and "no legs" in done.out

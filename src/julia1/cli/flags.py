@@ -29,11 +29,12 @@ def thread_count(text: str) -> int | str:
     return text if text == "share" else positive(text)
 
 
-def add_run_flags(parser: argparse._ActionsContainer) -> None:
-    """``--variant``, ``--engine`` and ``--threads``: how a model is run."""
-    parser.add_argument(
-        "--variant", metavar="NAME", help="variant to run (or JULIA1_VARIANT); chosen by the CPU without it"
-    )
+def add_run_flags(
+    parser: argparse._ActionsContainer,
+    variant: str = "variant to run (or JULIA1_VARIANT); chosen by the CPU without it",
+) -> None:
+    """``--variant``, which ``variant`` explains, ``--engine`` and ``--threads``: how a model is run."""
+    parser.add_argument("--variant", metavar="NAME", help=variant)
     parser.add_argument(
         "--engine", metavar="NAME", help="engine to run it on (or JULIA1_ENGINE); the variant's own without it"
     )

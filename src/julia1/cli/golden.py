@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from julia1 import settings
 from julia1.cli.decide import SECOND_FIELD
-from julia1.cli.flags import Commands, add_json, bundle, positive
+from julia1.cli.flags import Commands, add_json, add_run_flags, bundle
 from julia1.cli.printing import columns, count, one_line, print_json, size
 from julia1.cli.questions import add_question_flags, collect_questions
 from julia1.cli.rows import RowReader
@@ -73,10 +73,7 @@ def _add_model(parser: argparse.ArgumentParser, variant: str) -> None:
         metavar="BUNDLE",
         help="folder, zip or NAME@VERSION; the default model without it",
     )
-    parser.add_argument("--variant", metavar="NAME", help=variant)
-    parser.add_argument(
-        "--threads", type=positive, metavar="N", help="threads (or JULIA1_THREADS); the cores without it"
-    )
+    add_run_flags(parser, variant)
 
 
 def run_make(arguments: argparse.Namespace) -> int:
@@ -87,7 +84,13 @@ def run_make(arguments: argparse.Namespace) -> int:
     if arguments.output.is_dir():
         raise InputError(f"{arguments.output} is a folder: name a file, such as {arguments.output / 'golden.json.gz'}")
     opened = Bundle.open(arguments.bundle or settings.model_path())
-    golden = make_golden(opened, _threads(arguments), arguments.variant, _requests(arguments, opened))
+    golden = make_golden(
+        opened,
+        arguments.variant,
+        engine=arguments.engine,
+        threads=arguments.threads,
+        requests=_requests(arguments, opened),
+    )
     write_golden(golden, arguments.output)
     bytes_written = arguments.output.stat().st_size
     left_out = [one.name for one in opened.manifest.variants if one.name not in golden.variants]
@@ -117,13 +120,16 @@ def run_check(arguments: argparse.Namespace) -> int:
 
     golden = read_golden(arguments.file)
     opened = Bundle.open(arguments.bundle or settings.model_path())
-    found = check_golden(golden, opened, _threads(arguments), arguments.variant)
+    found = check_golden(golden, opened, arguments.variant, engine=arguments.engine, threads=arguments.threads)
     if arguments.json:
         print_json({"file": str(arguments.file), **found.to_dict()})
     else:
         print(f"{found.bundle}, {count(found.requests, 'request')}")
         print(*columns([["made on", _machine(found.made)], ["checked on", _machine(found.here)]]), sep="\n")
-        rows = [[one.name, one.status.replace("departs", "DEPARTS"), one_line(one.message)] for one in found.variants]
+        rows = [
+            [one.name, one.engine, one.status.replace("departs", "DEPARTS"), one_line(one.message)]
+            for one in found.variants
+        ]
         print(*columns(rows), sep="\n")
     departed = [f"{one.name} {one.message}" for one in found.variants if one.status == "departs"]
     if departed:
@@ -131,12 +137,6 @@ def run_check(arguments: argparse.Namespace) -> int:
     if not found.ok:
         raise VerificationError(f"no variant of {found.bundle} could be checked here")
     return 0
-
-
-def _threads(arguments: argparse.Namespace) -> int:
-    from julia1.runtime.cpu import probe
-
-    return arguments.threads or settings.threads() or probe().cores
 
 
 def _machine(environment: Mapping[str, str]) -> str:

@@ -29,7 +29,7 @@ def bundle(tiny_bundle: Path) -> Bundle:
 
 @pytest.fixture(scope="module")
 def golden(bundle: Bundle) -> Golden:
-    return make_golden(bundle, 1, "fp32")
+    return make_golden(bundle, "fp32", threads=1)
 
 
 @pytest.fixture
@@ -53,13 +53,13 @@ def spoiled(monkeypatch: pytest.MonkeyPatch) -> Callable[[Spoil], None]:
 
 
 def test_the_same_machine_computes_the_same(golden: Golden, bundle: Bundle) -> None:
-    found = check_golden(golden, bundle, 1)
+    found = check_golden(golden, bundle, threads=1)
     (variant,) = found.variants
     assert found.ok and variant.status == "same" and variant.first == ""
     assert variant.answers == variant.same_answers > 90
     assert variant.largest_output == variant.largest_probability == 0
     assert found.made == found.here and found.here["architecture"] == probe().architecture
-    assert make_golden(bundle, 1, "fp32").variants["fp32"].made[0].said == golden.variants["fp32"].made[0].said
+    assert make_golden(bundle, "fp32", threads=1).variants["fp32"].made[0].said == golden.variants["fp32"].made[0].said
 
 
 def test_built_in_requests_cover_languages_lengths_and_questions(golden: Golden) -> None:
@@ -77,7 +77,7 @@ def test_the_first_layer_that_departs_is_named(
 ) -> None:
     later = [*[f"{kind}.{n}" for n in range(layer, 2) for kind in ("keys", "values")][1:], "trunk", "logits"]
     spoiled(lambda name, value: value * 1.5 if name in later else value)
-    found = check_golden(golden, bundle, 1)
+    found = check_golden(golden, bundle, threads=1)
     (variant,) = found.variants
     assert not found.ok and variant.status == "departs"
     assert variant.first == f"values.{layer} of the option texts"
@@ -88,14 +88,14 @@ def test_logits_depart_when_nothing_before_them_does(
     golden: Golden, bundle: Bundle, spoiled: Callable[[Spoil], None]
 ) -> None:
     spoiled(lambda name, value: value + np.float32(2e-4) if name == "logits" else value)
-    (variant,) = check_golden(golden, bundle, 1).variants
+    (variant,) = check_golden(golden, bundle, threads=1).variants
     assert (variant.status, variant.first) == ("departs", "logits")
     assert variant.largest_output == pytest.approx(2e-4, rel=0.01) and variant.same_answers == variant.answers
 
 
 def test_a_hair_is_no_departure(golden: Golden, bundle: Bundle, spoiled: Callable[[Spoil], None]) -> None:
     spoiled(lambda name, value: value + np.float32(5e-5))
-    (variant,) = check_golden(golden, bundle, 1).variants
+    (variant,) = check_golden(golden, bundle, threads=1).variants
     assert variant.status == "same" and 1e-5 < variant.largest_output < 1e-4
 
 
@@ -106,11 +106,11 @@ def test_a_rounded_variant_is_held_to_its_answers(
     spoiled(
         lambda name, value: value + np.float32(3e-4) * (np.arange(value.shape[1]) % 2) if name == "logits" else value
     )
-    (variant,) = check_golden(rounded, bundle, 1).variants
+    (variant,) = check_golden(rounded, bundle, threads=1).variants
     assert variant.status == "same" and variant.largest_output > 1e-4
     # what int8 does on a CPU whose products saturate
     spoiled(lambda name, value: np.clip(value, -0.05, 0.05) if name in ("keys.1", "values.1", "logits") else value)
-    (variant,) = check_golden(rounded, bundle, 1).variants
+    (variant,) = check_golden(rounded, bundle, threads=1).variants
     assert variant.status == "departs" and variant.first == "keys.1 of the option texts"
     assert variant.same_answers < 0.99 * variant.answers and "dB" in variant.message
 
@@ -122,13 +122,13 @@ def test_answers_that_depart_alone_are_calibration(golden: Golden, bundle: Bundl
     }
     made = [*recorded.made[:3], replace(recorded.made[3], said=said), *recorded.made[4:]]
     other = replace(golden, variants={"fp32": replace(recorded, made=tuple(made))})
-    (variant,) = check_golden(other, bundle, 1).variants
+    (variant,) = check_golden(other, bundle, threads=1).variants
     assert (variant.status, variant.first) == ("departs", "probabilities")
     assert repr(golden.requests[3].name) in variant.message and variant.largest_output == 0
     said = {name: replace(one, answer="something else") for name, one in recorded.made[3].said.items()}
     made[3] = replace(recorded.made[3], said=said)
     other = replace(golden, variants={"fp32": replace(recorded, made=tuple(made))})
-    (variant,) = check_golden(other, bundle, 1).variants
+    (variant,) = check_golden(other, bundle, threads=1).variants
     assert (variant.status, variant.first) == ("departs", "answers")
 
 
@@ -139,7 +139,7 @@ def test_other_token_ids_come_before_all_else(golden: Golden, bundle: Bundle) ->
     passes[-1] = replace(last, ids=((*last.ids[0][:4], 7, *last.ids[0][5:]),))
     made = [*recorded.made[:2], replace(recorded.made[2], passes=tuple(passes)), *recorded.made[3:]]
     other = replace(golden, variants={"fp32": replace(recorded, made=tuple(made))})
-    (variant,) = check_golden(other, bundle, 1).variants
+    (variant,) = check_golden(other, bundle, threads=1).variants
     assert (variant.status, variant.first) == ("departs", "token ids")
     assert "token 4" in variant.message and "(7) in the file" in variant.message
     assert repr(golden.requests[2].name) in variant.message
@@ -151,8 +151,8 @@ def test_what_is_no_number_departs_and_makes_no_file(
 ) -> None:
     spoiled(lambda name, array: array * np.float32(value) if name == "logits" else array)
     with pytest.raises(EngineError, match="no number"):
-        make_golden(bundle, 1, "fp32")
-    (variant,) = check_golden(golden, bundle, 1).variants
+        make_golden(bundle, "fp32", threads=1)
+    (variant,) = check_golden(golden, bundle, threads=1).variants
     assert variant.status == "departs" and "it fails at 'English'" in variant.message
 
 
@@ -162,25 +162,28 @@ def test_a_variant_that_cannot_run_here_is_told_with_the_reason(
     recorded = golden.variants["fp32"]
     int8 = replace(recorded, sha256=checking.files_of(bundle.variant("int8")), precision="int8")
     both = replace(golden, variants={"int8": int8, "fp32": recorded})
-    monkeypatch.setattr(checking, "probe", lambda: Cpu("x86_64", frozenset(), 1))
-    found = check_golden(both, bundle, 1)
+    monkeypatch.setattr(making, "probe", lambda: Cpu("x86_64", frozenset(), 1))
+    found = check_golden(both, bundle, threads=1)
     assert [one.status for one in found.variants] == ["not run", "same"]
     assert found.ok and "no vnni" in found.variants[0].message
-    assert not check_golden(both, bundle, 1, "int8").ok  # nothing was checked
+    assert not check_golden(both, bundle, "int8", threads=1).ok  # nothing was checked
 
     def fail(*arguments: object) -> None:
         raise EngineError("cannot load it")
 
     monkeypatch.setattr(making, "open_engine", fail)
-    found = check_golden(golden, bundle, 1)
+    found = check_golden(golden, bundle, threads=1)
     assert [(one.status, one.message) for one in found.variants] == [("not run", "cannot load it")]
+    found = check_golden(golden, bundle, threads=1, engine="abacus")
+    assert [(one.status, one.engine) for one in found.variants] == [("not run", "abacus")]
+    assert "no engine 'abacus'" in found.variants[0].message
 
 
 def test_a_variant_that_was_left_out_of_the_bundle_is_not_run(
     golden: Golden, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     less = replace(bundle, manifest=replace(bundle.manifest, variants=(bundle.variant("int8"),)))
-    (variant,) = check_golden(golden, less, 1).variants
+    (variant,) = check_golden(golden, less, threads=1).variants
     assert (variant.status, variant.message) == ("not run", "the bundle has no such variant")
 
 
@@ -198,7 +201,7 @@ def test_another_bundle_is_refused(golden: Golden, bundle: Bundle, change: str) 
     else:
         manifest = replace(manifest, **{change: "other"})
     with pytest.raises(InputError, match="made from") as caught:
-        check_golden(golden, replace(bundle, manifest=manifest), 1)
+        check_golden(golden, replace(bundle, manifest=manifest), threads=1)
     assert "tiny 1" in str(caught.value) and "make a new one" in str(caught.value)
 
 
@@ -207,34 +210,34 @@ def test_a_damaged_bundle_is_no_departure(golden: Golden, tiny_bundle: Path, tmp
     graph = copy / "model-fp32.onnx"
     graph.write_bytes(graph.read_bytes()[:-1] + b"x")
     with pytest.raises(BundleError, match="changed"):
-        check_golden(golden, Bundle.open(copy), 1)
+        check_golden(golden, Bundle.open(copy), threads=1)
 
 
 def test_names_that_do_not_exist_are_refused(golden: Golden, bundle: Bundle) -> None:
     with pytest.raises(InputError, match="no variant 'int9'; it has: fp32"):
-        check_golden(golden, bundle, 1, "int9")
+        check_golden(golden, bundle, "int9", threads=1)
     with pytest.raises(InputError, match="no variant 'int9'"):
-        make_golden(bundle, 1, "int9")
+        make_golden(bundle, "int9", threads=1)
 
 
 def test_requests_of_ones_own(bundle: Bundle) -> None:
     asked = [Request(f"line {n}", f"order {n} is late", {"late": YesNo("Is it late?")}) for n in range(1, 31)]
-    golden = make_golden(bundle, 1, "fp32", asked)
-    assert golden.requests == tuple(asked) and check_golden(golden, bundle, 1).ok
+    golden = make_golden(bundle, "fp32", threads=1, requests=asked)
+    assert golden.requests == tuple(asked) and check_golden(golden, bundle, threads=1).ok
     made = golden.variants["fp32"].made
     assert made[0].passes[-1].tensors and not made[-1].passes[-1].tensors  # the file stays small
     for wrong in ([], asked * 40):
         with pytest.raises(InputError, match="requests: give at least one"):
-            make_golden(bundle, 1, "fp32", wrong)
+            make_golden(bundle, "fp32", threads=1, requests=wrong)
     with pytest.raises(InputError, match="is empty"):
-        make_golden(bundle, 1, "fp32", [Request("line 1", " ", asked[0].questions)])
+        make_golden(bundle, "fp32", threads=1, requests=[Request("line 1", " ", asked[0].questions)])
 
 
 def test_questions_that_no_budget_holds_are_left_out(golden: Golden, bundle: Bundle) -> None:
     encoding = replace(bundle.manifest.encoding, question_tokens=2, option_tokens=3)
     none = replace(bundle, manifest=replace(bundle.manifest, encoding=encoding))
     with pytest.raises(InputError, match="no built-in question is short enough"):
-        make_golden(none, 1, "fp32")
+        make_golden(none, "fp32", threads=1)
 
 
 def test_a_sketch_is_as_far_away_as_the_tensor() -> None:

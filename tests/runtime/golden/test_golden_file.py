@@ -20,7 +20,7 @@ from julia1.runtime.golden import check_golden, file, make_golden, read_golden, 
 @pytest.fixture(scope="module")
 def written(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("golden") / "golden.json.gz"
-    write_golden(make_golden(Bundle.open(tiny_bundle), 1, "fp32"), place)
+    write_golden(make_golden(Bundle.open(tiny_bundle), "fp32", threads=1), place)
     return place
 
 
@@ -31,7 +31,7 @@ def data(written: Path) -> Any:
 
 def test_a_file_is_read_as_it_was_written(written: Path, tiny_bundle: Path, tmp_path: Path) -> None:
     golden = read_golden(written)
-    found = check_golden(golden, Bundle.open(tiny_bundle), 1)
+    found = check_golden(golden, Bundle.open(tiny_bundle), threads=1)
     assert found.ok and found.variants[0].largest_output == 0
     write_golden(golden, tmp_path / "again.json.gz")
     assert (tmp_path / "again.json.gz").read_bytes() == written.read_bytes()
@@ -122,7 +122,7 @@ def test_any_value_of_another_kind_is_one_error_or_no_harm(
     place = tmp_path / "golden.json.gz"
     place.write_bytes(gzip.compress(json.dumps(changed).encode(), 1))
     try:
-        check_golden(read_golden(place), Bundle.open(tiny_bundle, verify=False), 1).to_dict()
+        check_golden(read_golden(place), Bundle.open(tiny_bundle, verify=False), threads=1).to_dict()
     except InputError as error:
         assert "\n" not in str(error).strip() or len(str(error)) < 1000
 

@@ -18,6 +18,7 @@ from julia1.bundle.heads import FeatureSpec, HeadSpec
 from julia1.runtime.engines import onnxruntime as engine_module
 from julia1.runtime.golden import check_golden, make_golden, read_golden, write_golden
 from julia1.runtime.golden.graph_outputs import open_looked_into, tensors_of
+from julia1.runtime.golden.making import plan_of
 
 EVERY_KIND = (
     HeadSpec("topic", "choice", ("food", "music", "sport")),
@@ -42,7 +43,7 @@ def test_tensors_are_the_normalizations_in_order_and_what_heads_read(bundle: Bun
     assert names[0].startswith("encoder.embeddings") and names[-1] == "pooled"
     layers = [name for name in names if ".layer" in name]
     assert layers == sorted(layers, key=lambda name: [int(part) for part in name.split(".") if part.isdigit()])
-    with open_looked_into(bundle, bundle.variant("fp32"), 1) as (engine, found):
+    with open_looked_into(bundle, plan_of(bundle, "fp32", None, 1)) as (engine, found):
         ids = np.array([[0, 5, 2]], np.int64)
         feeds: dict[str, Any] = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
         feeds |= {"numbers": np.zeros((1, 1), np.float32), "categories": np.zeros((1, 1), np.int64)}
@@ -52,10 +53,10 @@ def test_tensors_are_the_normalizations_in_order_and_what_heads_read(bundle: Bun
 
 
 def test_a_model_with_fixed_heads_computes_the_same(bundle: Bundle, tmp_path: Path) -> None:
-    write_golden(make_golden(bundle, 1), tmp_path / "golden.json.gz")
+    write_golden(make_golden(bundle, threads=1), tmp_path / "golden.json.gz")
     golden = read_golden(tmp_path / "golden.json.gz")
     assert set(golden.variants) == {"fp32", "int8"}
-    found = check_golden(golden, bundle, 1)
+    found = check_golden(golden, bundle, threads=1)
     assert found.ok and [one.status for one in found.variants] == ["same", "same"]
     made = golden.variants["fp32"].made
     assert {name for one in made for name in one.said} == {head.name for head in EVERY_KIND}
@@ -64,7 +65,7 @@ def test_a_model_with_fixed_heads_computes_the_same(bundle: Bundle, tmp_path: Pa
 
 
 def test_the_first_tensor_of_a_fixed_model_is_named(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    golden = make_golden(bundle, 1, "fp32")
+    golden = make_golden(bundle, "fp32", threads=1)
     names = list(golden.variants["fp32"].made[0].passes[0].tensors)
     departed = names[len(names) // 2 :]
     run = engine_module.OnnxRuntimeEngine.run
@@ -74,12 +75,12 @@ def test_the_first_tensor_of_a_fixed_model_is_named(bundle: Bundle, monkeypatch:
         return [x * 1.1 if n in departed or n.startswith("head.") else x for n, x in zip(outputs, found, strict=True)]
 
     monkeypatch.setattr(engine_module.OnnxRuntimeEngine, "run", spoiled)
-    (variant,) = check_golden(golden, bundle, 1).variants
+    (variant,) = check_golden(golden, bundle, threads=1).variants
     assert (variant.status, variant.first) == ("departs", departed[0])
 
 
 def test_what_is_no_number_on_the_way_makes_no_file(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    golden = make_golden(bundle, 1, "fp32")
+    golden = make_golden(bundle, "fp32", threads=1)
     run = engine_module.OnnxRuntimeEngine.run
 
     def spoiled(self: Any, feeds: Any, outputs: Any) -> list[np.ndarray]:
@@ -89,22 +90,22 @@ def test_what_is_no_number_on_the_way_makes_no_file(bundle: Bundle, monkeypatch:
 
     monkeypatch.setattr(engine_module.OnnxRuntimeEngine, "run", spoiled)
     with pytest.raises(EngineError, match="no number in 'pooled' for the request 'English'"):
-        make_golden(bundle, 1, "fp32")
-    assert check_golden(golden, bundle, 1).ok  # what answers are made of is right
+        make_golden(bundle, "fp32", threads=1)
+    assert check_golden(golden, bundle, threads=1).ok  # what answers are made of is right
 
 
 def test_pairs_are_read_together(tokenizer_file: Path, tmp_path: Path) -> None:
     heads = (HeadSpec("same", "match"), HeadSpec("kind", "choice", ("a", "b")))
     encoding = EncodingSettings("pair", 40)
     bundle = write_fixed(tmp_path / "pairs", tokenizer_file, heads=heads, features=None, encoding=encoding)
-    golden = make_golden(bundle, 1, "fp32")
+    golden = make_golden(bundle, "fp32", threads=1)
     assert all(request.second is not None for request in golden.requests)
-    assert check_golden(golden, bundle, 1).ok
+    assert check_golden(golden, bundle, threads=1).ok
 
 
 def test_a_bundle_that_cannot_be_written_to_is_left_alone(bundle: Bundle) -> None:
     before = {path: path.stat().st_mtime_ns for path in bundle.folder.rglob("*")}
-    make_golden(bundle, 1, "fp32")
+    make_golden(bundle, "fp32", threads=1)
     assert {path: path.stat().st_mtime_ns for path in bundle.folder.rglob("*")} == before
     assert isinstance(FEATURES, FeatureSpec) and bundle.manifest.features
 

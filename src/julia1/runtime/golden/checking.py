@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from julia1.bundle import Bundle, Variant
-from julia1.errors import EngineError, InputError
-from julia1.runtime.cpu import probe
+from julia1.bundle import Bundle
+from julia1.errors import EngineError, InputError, MissingExtraError
 from julia1.runtime.golden.file import Golden, Identity, Made, Recorded, files_of
-from julia1.runtime.golden.making import environment, made_of, recording
+from julia1.runtime.golden.making import environment, made_of, plan_of, recording
 from julia1.runtime.golden.recording import OPTION_TEXTS, FloatArray
 from julia1.runtime.golden.requests import Request, Said
-from julia1.runtime.variants import missing_needs
+from julia1.runtime.plan import Plan
+from julia1.runtime.tuned import engine_version
 from julia1.text.tokenizer import TextTokenizer
 
 TOLERANCE = 1e-4
@@ -38,6 +38,7 @@ class VariantCheck:
 
     Attributes:
         name: of the variant.
+        engine: that ran it, with its version.
         status: ``same``, ``departs`` or ``not run``.
         first: where it departs first: ``token ids``, a tensor, an output, ``probabilities`` or ``answers``; else ''.
         message: in words.
@@ -46,6 +47,7 @@ class VariantCheck:
     """
 
     name: str
+    engine: str
     status: Literal["same", "departs", "not run"]
     first: str = ""
     message: str = ""
@@ -83,7 +85,14 @@ class GoldenCheck:
         return {"ok": self.ok, **asdict(self)}
 
 
-def check_golden(golden: Golden, bundle: Bundle, threads: int, variant: str | None = None) -> GoldenCheck:
+def check_golden(
+    golden: Golden,
+    bundle: Bundle,
+    variant: str | None = None,
+    *,
+    engine: str | None = None,
+    threads: int | str | None = None,
+) -> GoldenCheck:
     """Ask a bundle what a golden file asked, and compare.
 
     A variant that this machine cannot run, or that the bundle was packed without, is reported as not run.
@@ -91,8 +100,8 @@ def check_golden(golden: Golden, bundle: Bundle, threads: int, variant: str | No
     Args:
         golden: what is right.
         bundle: the same that the file was made from.
-        threads: of the engine.
         variant: only this one; all of the file when ``None``.
+        engine, threads: as ``julia1.load`` has them.
 
     Raises:
         InputError: the bundle is another one, or the file has no such variant.
@@ -106,49 +115,49 @@ def check_golden(golden: Golden, bundle: Bundle, threads: int, variant: str | No
         has = ", ".join(golden.variants)
         raise InputError(f"the golden file has no variant {variant!r}; it has: {has}")
     names = list(golden.variants) if variant is None else [variant]
-    checks = tuple(_check(name, golden, bundle, threads) for name in names)
-    return GoldenCheck(str(found), golden.environment, environment(threads), len(golden.requests), checks)
+    checks = tuple(_check(name, golden, bundle, engine, threads) for name in names)
+    return GoldenCheck(str(found), golden.environment, environment(), len(golden.requests), checks)
 
 
-def _check(name: str, golden: Golden, bundle: Bundle, threads: int) -> VariantCheck:
+def _check(name: str, golden: Golden, bundle: Bundle, engine: str | None, threads: int | str | None) -> VariantCheck:
     recorded = golden.variants[name]
     own = next((one for one in bundle.manifest.variants if one.name == name), None)
     if own is None:
-        return VariantCheck(name, "not run", message="the bundle has no such variant")
+        return VariantCheck(name, "", "not run", message="the bundle has no such variant")
     if files_of(own) != recorded.sha256:
         raise InputError(
             f"the golden file was made from other files of the variant {name!r} of {golden.bundle}: make a new one"
         )
-    missing = missing_needs(own, probe())
-    if missing:
-        return VariantCheck(name, "not run", message=missing)
-    return _run(own, recorded, golden.requests, bundle, threads)
+    try:
+        plan = plan_of(bundle, name, engine, threads)
+    except (EngineError, MissingExtraError) as error:
+        return VariantCheck(name, engine or own.engine, "not run", message=str(error))
+    return _run(plan, recorded, golden.requests, bundle)
 
 
-def _run(
-    variant: Variant, recorded: Recorded, requests: Sequence[Request], bundle: Bundle, threads: int
-) -> VariantCheck:
+def _run(plan: Plan, recorded: Recorded, requests: Sequence[Request], bundle: Bundle) -> VariantCheck:
+    name, engine = plan.variant.name, f"{plan.engine} {engine_version(plan.engine)}"
     loaded = False
     made: list[Made] = []
     try:
-        with recording(bundle, variant, threads) as (decider, recorder):
+        with recording(bundle, plan) as (decider, recorder):
             loaded = True
             for number, request in enumerate(requests):
                 made.append(made_of(request, decider, recorder, number))
                 different = _other_ids(request, recorded.made[number], made[-1], bundle)
                 if different:
-                    return VariantCheck(variant.name, "departs", IDS, different)
-    except EngineError as error:
+                    return VariantCheck(name, engine, "departs", IDS, different)
+    except (EngineError, MissingExtraError) as error:
         if not loaded:
-            return VariantCheck(variant.name, "not run", message=str(error))
-        return VariantCheck(variant.name, "departs", ANSWERS, f"it fails at {requests[len(made)].name!r}: {error}")
+            return VariantCheck(name, engine, "not run", message=str(error))
+        return VariantCheck(name, engine, "departs", ANSWERS, f"it fails at {requests[len(made)].name!r}: {error}")
     except InputError as error:
         raise InputError(f"the golden file asks what this model cannot answer: {error}") from None
-    return compare(variant, recorded, requests, made, bundle)
+    return replace(compare(name, recorded, requests, made, bundle), engine=engine)
 
 
 def compare(
-    variant: Variant, recorded: Recorded, requests: Sequence[Request], made: Sequence[Made], bundle: Bundle
+    name: str, recorded: Recorded, requests: Sequence[Request], made: Sequence[Made], bundle: Bundle
 ) -> VariantCheck:
     """What a variant made here against what the file holds; the token ids are the same."""
     exact = recorded.precision == "fp32"
@@ -173,9 +182,9 @@ def compare(
     told = f"{movement.same:,} of {movement.answers:,} answers the same; "
     told += f"logits move by {largest:.1e} at most, probabilities by {probabilities.largest:.1e}"
     if not departed:
-        return VariantCheck(variant.name, "same", message=told, **figures)
+        return VariantCheck(name, "", "same", message=told, **figures)
     first, where = next(
-        ((name, one) for name, one in movement.tensors.items() if one.departs(exact)), (departed[0], None)
+        ((tensor, one) for tensor, one in movement.tensors.items() if one.departs(exact)), (departed[0], None)
     )
     if where is None:
         where = {PROBABILITIES: probabilities, ANSWERS: movement.said}.get(first) or outputs[first]
@@ -183,7 +192,7 @@ def compare(
     else:
         how = f" by {where.largest:.1e}" if exact else f", {where.snr:.1f} dB of signal over the difference"
     message = f"departs first at {first}{how}, most in the request {where.request!r}; {told}"
-    return VariantCheck(variant.name, "departs", first, message, **figures)
+    return VariantCheck(name, "", "departs", first, message, **figures)
 
 
 @dataclass
@@ -209,8 +218,9 @@ class _Difference:
         else:
             difference = found - expected
             moved = float(np.abs(difference).max()) / unit
-            self.power += float(np.square(expected).sum())
-            self.noise += float(np.square(difference).sum())
+            with np.errstate(over="ignore", invalid="ignore"):
+                self.power += float(np.square(expected).sum())
+                self.noise += float(np.square(difference).sum())
         if not self.request or not moved <= self.largest:  # what is no number counts as the largest
             self.largest, self.request = (moved if np.isfinite(moved) else np.inf), request
 
@@ -273,9 +283,10 @@ def _departed_outputs(outputs: Mapping[str, _Difference]) -> Iterator[str]:
 
 def _other_ids(request: Request, expected: Made, found: Made, bundle: Bundle) -> str:
     """The first token id that differs, in words; '' for none."""
-    rows = [[row for one in made.passes for row in one.ids] for made in (expected, found)]
-    if rows[0] == rows[1]:
+    calls = [[one.ids for one in made.passes] for made in (expected, found)]
+    if calls[0] == calls[1]:
         return ""
+    rows = [[row for call in of_one for row in call] for of_one in calls]
     for one, other in zip(*rows, strict=False):
         place = next((i for i, (x, y) in enumerate(zip(one, other, strict=False)) if x != y), min(len(one), len(other)))
         if one != other:
@@ -285,7 +296,8 @@ def _other_ids(request: Request, expected: Made, found: Made, bundle: Bundle) ->
                 for ids in (one, other)
             ]
             return f"the token ids of {request.name!r} depart at token {place}: {seen[0]} in the file, {seen[1]} here"
-    return f"the token ids of {request.name!r} fill {len(rows[0])} rows in the file, {len(rows[1])} here"
+    told = [f"{len(of_one)} rows in {len(of_call)} calls" for of_one, of_call in zip(rows, calls, strict=True)]
+    return f"the token ids of {request.name!r} are {told[0]} in the file, {told[1]} here: make a new file"
 
 
 def _finite(value: float) -> float:

@@ -13,9 +13,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from julia1.bundle import Bundle, Variant
+from julia1.bundle import Bundle
 from julia1.errors import EngineError
 from julia1.runtime.engines import Engine, open_engine
+from julia1.runtime.plan import Plan
+
+READ_GRAPHS = ("onnxruntime", "openvino")
+"""Engines that read ONNX graphs."""
 
 _GRAPH, _NODE, _OUTPUT, _NODE_OUTPUT, _OP_TYPE = 7, 1, 12, 2, 4
 _LENGTH_DELIMITED = 2
@@ -26,7 +30,7 @@ _NAMED = ("pooled",)
 
 
 @contextlib.contextmanager
-def open_looked_into(bundle: Bundle, variant: Variant, threads: int) -> Iterator[tuple[Engine, list[str]]]:
+def open_looked_into(bundle: Bundle, plan: Plan) -> Iterator[tuple[Engine, list[str]]]:
     """An engine on a copy of a variant whose graph also gives ``tensors_of`` it, and their names.
 
     A bundle may lie where nobody may write, so the copy is made in a temporary folder and goes at the end.
@@ -34,17 +38,18 @@ def open_looked_into(bundle: Bundle, variant: Variant, threads: int) -> Iterator
     Raises:
         EngineError: the graph cannot be read or loaded.
     """
-    graph = bundle.path(variant.files[0])
+    files = plan.variant.files
+    graph = bundle.path(files[0])
     names = tensors_of(graph.read_bytes(), str(graph))
     with tempfile.TemporaryDirectory(prefix="julia1-golden-", ignore_cleanup_errors=True) as folder:
-        for entry in variant.files:
+        for entry in files:
             place = Path(folder) / entry.path
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(bundle.path(entry), place)
-        copy = Path(folder) / variant.files[0].path
+        copy = Path(folder) / files[0].path
         with copy.open("ab") as file:
             file.write(added_outputs(names))
-        yield open_engine(variant.engine, copy, threads), names
+        yield open_engine(plan.engine, copy, plan.threads), names
 
 
 def tensors_of(model: bytes, where: str) -> list[str]:

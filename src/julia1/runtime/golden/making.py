@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import platform
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib import metadata
@@ -12,93 +11,102 @@ from importlib import metadata
 import numpy as np
 
 from julia1 import __version__
-from julia1.bundle import Bundle, Variant
+from julia1.bundle import Bundle
 from julia1.errors import EngineError, InputError, TooLongError
 from julia1.questions import Question
-from julia1.runtime.cpu import cpu_name, probe
+from julia1.runtime.cpu import probe
 from julia1.runtime.decider import Decider, token_limits
 from julia1.runtime.engines import open_engine
 from julia1.runtime.golden.file import Golden, Identity, Made, Recorded, files_of
-from julia1.runtime.golden.graph_outputs import open_looked_into
+from julia1.runtime.golden.graph_outputs import READ_GRAPHS, open_looked_into
 from julia1.runtime.golden.recording import Recorder
 from julia1.runtime.golden.requests import Request
 from julia1.runtime.golden.samples import sample_requests
+from julia1.runtime.machine import INSTRUCTIONS
+from julia1.runtime.plan import Plan, make_plan
 from julia1.runtime.scorer import KEYS, TRUNK_MEAN, VALUES
+from julia1.runtime.tuned import engine_version
 from julia1.runtime.variants import choose_variant, missing_needs
 from julia1.text.options import OptionsEncoding
 from julia1.text.tokenizer import TextTokenizer
 
 MOST_REQUESTS = 1000
-_TOLD = re.compile(r"sse4_2|avx.*|fma|f16c|vnni|amx_.*|asimd.*|i8mm|bf16|sve2?")
-"""Instruction sets that kernels are chosen by."""
-OPTION_MEMORY = 2048
-"""Tokens of option text; a number of its own, since it says in which calls of the engine texts are read."""
+OPTION_MEMORY, BATCH_TOKENS = 2048, 2048
+"""Numbers of its own: they say in which calls of the engine texts are read, and files are to stay good."""
 LOOKED_INTO = 24
 """Of so many requests the tensors on the way are kept: more would say no more, and make the file large."""
 
 
 def make_golden(
     bundle: Bundle,
-    threads: int,
     variant: str | None = None,
+    *,
+    engine: str | None = None,
+    threads: int | str | None = None,
     requests: Sequence[Request] | None = None,
 ) -> Golden:
     """Ask a bundle and keep what it computes.
 
     Args:
         bundle: what is asked.
-        threads: of the engine.
         variant: only this one; all that run on this machine when ``None``.
+        engine, threads: as ``julia1.load`` has them.
         requests: what is asked, ``MOST_REQUESTS`` at most; built-in requests when ``None``.
 
     Raises:
         InputError: no or too many requests, one that cannot be asked, or no such variant.
         EngineError: no variant, or not the wanted one, runs here, or one gives what is no number.
     """
-    cpu = probe()
-    if variant is not None:
-        chosen = [choose_variant(bundle, cpu, variant)[0]]
-    else:
-        chosen = [one for one in bundle.manifest.variants if not missing_needs(one, cpu)]
-        if not chosen:
-            choose_variant(bundle, cpu)  # which says why
+    names = [variant] if variant is not None else []
+    if variant is None:
+        names = [one.name for one in bundle.manifest.variants if not missing_needs(one, probe())]
+        if not names:
+            choose_variant(bundle, probe())  # which says why
     if requests is not None and not 0 < len(requests) <= MOST_REQUESTS:
         raise InputError(f"there are {len(requests):,} requests: give at least one, {MOST_REQUESTS:,} at most")
     asked = _that_fit(bundle) if requests is None else list(requests)
     variants = {}
-    for one in chosen:
-        with recording(bundle, one, threads) as (decider, recorder):
+    for name in names:
+        plan = plan_of(bundle, name, engine, threads)
+        with recording(bundle, plan) as (decider, recorder):
             made = [made_of(request, decider, recorder, number) for number, request in enumerate(asked)]
         for request, of_one in zip(asked, made, strict=True):
-            _require_numbers(one, request, of_one)
-        version = engine_version(one.engine)
-        variants[one.name] = Recorded(one.precision, one.engine, version, files_of(one), tuple(made))
-    return Golden(Identity.of(bundle.manifest), environment(threads), tuple(asked), variants)
+            _require_numbers(name, request, of_one)
+        version = engine_version(plan.engine) or "unknown"
+        precision, files = plan.variant.precision, files_of(plan.variant)
+        variants[name] = Recorded(precision, plan.engine, version, files, tuple(made))
+    return Golden(Identity.of(bundle.manifest), environment(), tuple(asked), variants)
+
+
+def plan_of(bundle: Bundle, variant: str, engine: str | None, threads: int | str | None) -> Plan:
+    """How a variant is run, whatever was tuned here; raises ``EngineError`` when it cannot run."""
+    plan = make_plan(bundle, probe(), variant=variant, engine=engine, threads=threads, tuned=False)
+    return replace(plan, batch_tokens=BATCH_TOKENS)
 
 
 @contextlib.contextmanager
-def recording(bundle: Bundle, variant: Variant, threads: int) -> Iterator[tuple[Decider, Recorder]]:
+def recording(bundle: Bundle, plan: Plan) -> Iterator[tuple[Decider, Recorder]]:
     """A decider and what keeps the work of its engine.
 
     Raises:
         BundleError: a file of the variant is wrong.
         EngineError: it cannot be loaded.
     """
-    bundle.check_variant(variant)
-    manifest, graph = bundle.manifest, bundle.path(variant.files[0])
+    bundle.check_variant(plan.variant)
+    manifest = bundle.manifest
     tokenizer = TextTokenizer.from_file(bundle.path(manifest.tokenizer))
-    engine = open_engine(variant.engine, graph, threads)
+    engine = open_engine(plan.engine, bundle.path(plan.variant.files[0]), plan.threads)
     with contextlib.ExitStack() as stack:
         if manifest.kind == "open":  # whose graph gives keys and values, whatever runs it
             layers = sum(name.startswith("context_keys.") for name in engine.inputs)
             names = [name.format(layer) for layer in range(layers) for name in (KEYS, VALUES)]
             recorder = Recorder(engine, [*names, TRUNK_MEAN])
-        elif graph.suffix == ".onnx":
-            looked_into, names = stack.enter_context(open_looked_into(bundle, variant, threads))
+        elif plan.engine in READ_GRAPHS:
+            looked_into, names = stack.enter_context(open_looked_into(bundle, plan))
             recorder = Recorder(engine, names, looked_into)
         else:
             recorder = Recorder(engine, [])
-        yield Decider(manifest, tokenizer, recorder, variant, "golden", threads, OPTION_MEMORY), recorder
+        yield Decider(manifest, tokenizer, recorder, plan, OPTION_MEMORY), recorder
 
 
 def made_of(request: Request, decider: Decider, recorder: Recorder, number: int) -> Made:
@@ -110,9 +118,10 @@ def made_of(request: Request, decider: Decider, recorder: Recorder, number: int)
     return Made(passes, said)
 
 
-def environment(threads: int) -> dict[str, str]:
+def environment() -> dict[str, str]:
     """This machine and what is installed, in words."""
     cpu = probe()
+    features = [name for name in INSTRUCTIONS.get(cpu.architecture, ()) if name in cpu.features]
     return {
         "julia1": __version__,
         "python": platform.python_version(),
@@ -120,18 +129,9 @@ def environment(threads: int) -> dict[str, str]:
         "tokenizers": metadata.version("tokenizers"),
         "system": platform.system() or "unknown",
         "architecture": cpu.architecture or "unknown",
-        "cpu": cpu_name(),
-        "features": " ".join(sorted(filter(_TOLD.fullmatch, cpu.features))) or "unknown",
-        "threads": str(threads),
+        "cpu": cpu.name or "unknown",
+        "features": " ".join(features) or "unknown",
     }
-
-
-def engine_version(engine: str) -> str:
-    """Version of an engine's library."""
-    try:
-        return metadata.version(engine)
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def _that_fit(bundle: Bundle) -> list[Request]:
@@ -159,11 +159,11 @@ def _fits(encoding: OptionsEncoding, name: str, question: Question) -> bool:
     return True
 
 
-def _require_numbers(variant: Variant, request: Request, made: Made) -> None:
+def _require_numbers(variant: str, request: Request, made: Made) -> None:
     for one in made.passes:
         for name, values in {**one.tensors, **one.outputs}.items():
             if not np.isfinite(values).all():
                 raise EngineError(
-                    f"the variant {variant.name!r} computes what is no number in {name!r} for the request "
+                    f"the variant {variant!r} computes what is no number in {name!r} for the request "
                     f"{request.name!r}: it cannot be what others are measured by"
                 )
