@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +59,8 @@ def tuned_file(bundle: Bundle, cpu: Cpu) -> Path:
 
 def engine_version(engine: str) -> str:
     """The installed version of an engine's package; empty when it is missing."""
+    from importlib import metadata  # 4 MB of memory, and only a tuned setting asks for versions
+
     try:
         return metadata.version(ENGINES[engine])
     except metadata.PackageNotFoundError:
