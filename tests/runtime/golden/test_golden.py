@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from julia1.bundle import Bundle
 from julia1.runtime import Cpu, probe
 from julia1.runtime.golden import Golden, Request, checking, make_golden, making
 from julia1.runtime.golden.checking import check_golden, same_answer
-from julia1.runtime.golden.recording import SKETCH, sketch
+from julia1.runtime.golden.recording import SKETCH, Recorder, sketch
 from julia1.runtime.golden.requests import Said
 
 Spoil = Callable[[str, np.ndarray], np.ndarray]
@@ -265,6 +265,29 @@ FIXED = [
 ]
 
 
+def test_what_stands_at_padding_counts_for_nothing() -> None:
+    class Engine:
+        inputs: ClassVar[dict[str, Any]] = {}
+
+        def run(self, feeds: Any, outputs: Any) -> list[np.ndarray]:
+            values = {"layer": layer, "flat": layer.reshape(6, 3), "pooled": pooled}
+            return [values[name] for name in outputs]
+
+    ids = np.array([[5, 6, 7], [8, 9, 0]])
+    layer, pooled = np.ones((2, 3, 3), np.float32), np.array([[1, 2, 3], [4, 5, 6]], np.float32)
+    sketches = []
+    for padding in (1.0, np.nan):  # pooled has as many columns as there are tokens
+        layer[1, 2] = padding
+        recorder = Recorder(Engine(), ["layer", "flat", "pooled"])
+        recorder.run({"input_ids": ids, "attention_mask": np.array([[1, 1, 1], [1, 1, 0]])}, ["pooled"])
+        (one,) = recorder.taken()
+        assert one.ids == ((5, 6, 7), (8, 9))
+        sketches.append(one.tensors)
+    for name in ("layer", "flat", "pooled"):
+        assert sketches[0][name].tolist() == sketches[1][name].tolist()
+    assert sketches[0]["pooled"].tolist() == sketch(pooled).tolist()
+
+
 @pytest.mark.parametrize(
     ("expected", "found", "same"),
     [
@@ -276,6 +299,12 @@ FIXED = [
         (Said([[0, 4, "place"]]), Said([[0, 4, "place"]]), True),
         (Said([[0, 4, "place"]]), Said([]), False),
         (Said(True), Said(None), False),
+        (Said("a", False, (0.40005, 0.4, 0.2)), Said("b", False, (0.4, 0.40005, 0.2)), True),
+        (Said("a", False, (0.401, 0.4, 0.2)), Said("b", False, (0.4, 0.401, 0.2)), False),
+        (Said(True, False, (0.50005,)), Said(False, False, (0.49995,)), True),
+        (Said(True, False, (0.501,)), Said(False, False, (0.499,)), False),
+        (Said(2, False, (0.0, 0.49999, 0.50001)), Said(1, False, (0.0, 0.50001, 0.49999)), True),
+        (Said(["x"], False, (0.5, 0.5)), Said(["y"], False, (0.5, 0.5)), False),
     ],
 )
 def test_answers_are_the_same(expected: Said, found: Said, same: bool) -> None:

@@ -15,6 +15,7 @@ from export_samples import CONFIGS, FEATURES, WIDTH, write_fixed
 from julia1 import EngineError
 from julia1.bundle import Bundle, EncodingSettings
 from julia1.bundle.heads import FeatureSpec, HeadSpec
+from julia1.runtime.engines import ENGINES
 from julia1.runtime.engines import onnxruntime as engine_module
 from julia1.runtime.golden import check_golden, make_golden, read_golden, write_golden
 from julia1.runtime.golden.graph_outputs import open_looked_into, tensors_of
@@ -92,6 +93,15 @@ def test_what_is_no_number_on_the_way_makes_no_file(bundle: Bundle, monkeypatch:
     with pytest.raises(EngineError, match="no number in 'pooled' for the request 'English'"):
         make_golden(bundle, "fp32", threads=1)
     assert check_golden(golden, bundle, threads=1).ok  # what answers are made of is right
+
+
+@pytest.mark.parametrize("engine", ["openvino", "pytorch"])
+def test_another_engine_computes_the_same(bundle: Bundle, tiny_bundle: Path, engine: str) -> None:
+    pytest.importorskip(ENGINES[engine])
+    for one in (bundle, Bundle.open(tiny_bundle)):
+        golden = make_golden(one, "fp32", threads=1)
+        (variant,) = check_golden(golden, one, threads=1, engine=engine).variants
+        assert variant.status == "same" and variant.engine.startswith(f"{engine} "), variant.message
 
 
 def test_pairs_are_read_together(tokenizer_file: Path, tmp_path: Path) -> None:

@@ -268,13 +268,22 @@ class _Movement:
 
 
 def same_answer(expected: Said, found: Said, spread: float = 0.0) -> bool:
-    """Whether two answers are the same; a number within ``SAME_VALUE`` of ``spread``."""
+    """Whether two answers are the same: a number within ``SAME_VALUE`` of ``spread``, and where two are equally likely
+    within ``TOLERANCE``, either of them."""
     if expected.abstained != found.abstained:
         return False
     numbers = [expected.answer, found.answer]
     if all(isinstance(value, float) for value in numbers):
         return bool(abs(numbers[0] - numbers[1]) <= SAME_VALUE * spread)
-    return bool(expected.answer == found.answer)
+    return bool(expected.answer == found.answer) or (_tied(expected) and _tied(found))
+
+
+def _tied(said: Said) -> bool:
+    """Whether the likeliest answer is no likelier than another."""
+    if isinstance(said.answer, bool):
+        return abs(said.probabilities[0] - 0.5) <= TOLERANCE if said.probabilities else False
+    *_, second, first = [0.0, 0.0, *sorted(said.probabilities)]
+    return isinstance(said.answer, (str, int)) and first - second <= 2 * TOLERANCE < first
 
 
 def _departed_outputs(outputs: Mapping[str, _Difference]) -> Iterator[str]:

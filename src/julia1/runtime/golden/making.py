@@ -16,7 +16,7 @@ from julia1.errors import EngineError, InputError, TooLongError
 from julia1.questions import Question
 from julia1.runtime.cpu import probe
 from julia1.runtime.decider import Decider, token_limits
-from julia1.runtime.engines import open_engine
+from julia1.runtime.engines import engine_file, open_engine
 from julia1.runtime.golden.file import Golden, Identity, Made, Recorded, files_of
 from julia1.runtime.golden.graph_outputs import READ_GRAPHS, open_looked_into
 from julia1.runtime.golden.recording import Recorder
@@ -95,7 +95,7 @@ def recording(bundle: Bundle, plan: Plan) -> Iterator[tuple[Decider, Recorder]]:
     bundle.check_variant(plan.variant)
     manifest = bundle.manifest
     tokenizer = TextTokenizer.from_file(bundle.path(manifest.tokenizer))
-    engine = open_engine(plan.engine, bundle.path(plan.variant.files[0]), plan.threads)
+    engine = open_engine(plan.engine, bundle.path(engine_file(plan.engine, plan.variant)), plan.threads)
     with contextlib.ExitStack() as stack:
         if manifest.kind == "open":  # whose graph gives keys and values, whatever runs it
             layers = sum(name.startswith("context_keys.") for name in engine.inputs)

@@ -67,7 +67,9 @@ class Recorder:
         inside = feeds["branches"] >= 0 if "branches" in feeds else feeds[ATTENTION_MASK] == 1
         tensors = {name: sketch(_real(found[name], inside)) for name in self._names}
         kept = {
-            name: _real(found[name], feeds["markers"] > 0 if name == LOGITS else inside).ravel().astype(np.float64)
+            name: (found[name][feeds["markers"] > 0] if name == LOGITS else _real(found[name], inside))
+            .ravel()
+            .astype(np.float64)
             for name in outputs
             if name not in tensors
         }
@@ -102,8 +104,8 @@ def sketch(values: npt.NDArray[np.generic]) -> FloatArray:
 
 
 def _real(value: npt.NDArray[np.generic], inside: npt.NDArray[np.bool_]) -> npt.NDArray[np.generic]:
-    """A value without what stands at padding; ``inside`` is ``[rows, tokens]``."""
-    if value.shape[: inside.ndim] == inside.shape:
+    """A value of tokens without what stands at padding, any other as it is; ``inside`` is ``[rows, tokens]``."""
+    if value.ndim == 3 and value.shape[:2] == inside.shape:
         return value[inside]
     if value.ndim == 2 and len(value) == inside.size:  # rows and tokens in one axis
         return value[inside.ravel()]
