@@ -168,7 +168,7 @@ def test_the_first_line_of_the_readme_decides_rightly(
 ) -> None:
     text = (Path(__file__).resolve().parents[2] / readme).read_text(encoding="utf-8")
     line = next(line for line in text.split("\n") if "julia1 decide" in line)
-    monkeypatch.setenv("JULIA1_VARIANT", model.variant.name)
+    monkeypatch.setenv("JULIA1_VARIANT", model.plan.variant.name)
     assert main([*shlex.split(line.partition("julia1 ")[2]), "--json"]) == 0
     answers = json.loads(capsys.readouterr().out)["answers"]
     assert answers["choice"]["choice"] == "billing"
@@ -195,7 +195,7 @@ def test_most_real_rows_are_answered_as_they_are_labelled(model: Decider) -> Non
 
 def test_the_order_of_options_changes_no_answer(model: Decider) -> None:
     random = np.random.default_rng(1)
-    tolerance = 1e-5 if model.variant.precision == "fp32" else PROBABILITIES["int8"]
+    tolerance = 1e-5 if model.plan.variant.precision == "fp32" else PROBABILITIES["int8"]
     for row in rows()[::2][:20]:
         first = model.decide(row["text"], asked(row))["label"]
         names = list(row["options"])
@@ -219,7 +219,7 @@ def test_a_batch_changes_no_answer(model: Decider) -> None:
         for first, second in zip(alone, model.decide_many(texts, questions, batch_tokens=batch_tokens), strict=True):
             for name, answer in first.items():
                 assert best(second[name]) == best(answer)
-                assert values(second[name]) == pytest.approx(values(answer), abs=PROBABILITIES[model.variant.precision])
+                assert values(second[name]) == pytest.approx(values(answer), abs=PROBABILITIES[model.plan.variant.precision])
 
 
 def test_int8_answers_as_fp32_does(bundle: Bundle) -> None:
