@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import subprocess
 import sys
 import time
@@ -18,10 +19,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from _common import bundle_path, parser, print_table, run, write_json
+from _common import SEED, bundle_path, parser, print_table, run, write_json
 
 CGROUP = Path("/sys/fs/cgroup")
 PERIOD = 100_000
+PAUSE = 0.3
+"""Seconds between rounds: who spends more than the quota leaves a debt, which the next in turn must not pay."""
 TEXT = "I was charged twice for one order, the second time a day later, and nobody has answered my mails since."
 
 
@@ -33,6 +36,7 @@ def main() -> None:
     args = made.parse_args()
     if args.child is not None:
         return serve(args.child, str(bundle_path(args)), args.requests)
+    rng = random.Random(SEED)
     table: list[list[str]] = []
     figures: dict[str, Any] = {}
     for limit in ("one CPU of the set", "quota of one CPU"):
@@ -48,9 +52,12 @@ def main() -> None:
             for child in children.values():
                 stack.callback(child.close)
             seconds: dict[str, list[float]] = {how: [] for how in children}
+            order = list(children)
             for _ in range(args.rounds):
-                for how, child in children.items():
-                    seconds[how].append(child.round())
+                rng.shuffle(order)
+                for how in order:
+                    time.sleep(PAUSE)
+                    seconds[how].append(children[how].round())
             by_hand = median(seconds["by hand"])
             for how, child in children.items():
                 middle = median(seconds[how])

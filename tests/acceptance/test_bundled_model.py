@@ -219,7 +219,8 @@ def test_a_batch_changes_no_answer(model: Decider) -> None:
         for first, second in zip(alone, model.decide_many(texts, questions, batch_tokens=batch_tokens), strict=True):
             for name, answer in first.items():
                 assert best(second[name]) == best(answer)
-                assert values(second[name]) == pytest.approx(values(answer), abs=PROBABILITIES[model.plan.variant.precision])
+                limit = PROBABILITIES[model.plan.variant.precision]
+                assert values(second[name]) == pytest.approx(values(answer), abs=limit)
 
 
 def test_int8_answers_as_fp32_does(bundle: Bundle) -> None:
