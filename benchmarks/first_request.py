@@ -6,6 +6,7 @@ others, of their ratio, and its largest value; by the clock, and in CPU time, wh
 
   new questions    every request brings three questions of its own: the same work for all
   same questions   the first request also has their options read, which are then kept
+  warmed up        the same after ``decider.warm_up(questions)``, as a service does that knows what it asks
   60 options       the same with one question of 60 options
   fixed heads      a model that is asked without questions
 
@@ -55,6 +56,8 @@ OPEN: dict[str, tuple[int, Ask]] = {
     "5 words, same questions": (5, lambda number: new_questions(0)),
     "40 words, same questions": (40, lambda number: new_questions(0)),
     "40 words, 60 options": (40, many_options),
+    "5 words, warmed up": (5, lambda number: new_questions(0)),
+    "40 words, warmed up": (40, lambda number: new_questions(0)),
 }
 FIXED: dict[str, tuple[int, Ask]] = {f"{name}, fixed heads": (n, lambda number: None) for name, n in LENGTHS.items()}
 CASES = OPEN | FIXED
@@ -65,13 +68,16 @@ def main() -> None:
     made.add_argument("--variant", help="of the bundle (default: the one that suits the CPU)")
     made.add_argument("--processes", type=int, default=10, help="a case (default: %(default)s)")
     made.add_argument("--following", type=int, default=100, help="requests after the first (default: %(default)s)")
+    made.add_argument("--cases", type=lambda s: s.split(";"), help="some, between ; (default: all of the model)")
     made.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
     args = made.parse_args()
     if args.case:
         print(json.dumps(measured(args)))
         return
     fixed = julia1.load(bundle_path(args), variant=args.variant, warm_up=False).manifest.kind == "fixed"
-    cases = list(FIXED if fixed else OPEN)
+    cases = [case for case in (FIXED if fixed else OPEN) if args.cases is None or case in args.cases]
+    if not cases:
+        raise InputError(f"--cases: the model has {'; '.join(FIXED if fixed else OPEN)}")
     progress = Progress("processes", args.processes * len(cases))
     found: dict[str, list[dict[str, float]]] = {case: [] for case in cases}
     for _ in range(args.processes):  # in turn, so that all meet the same machine
@@ -108,6 +114,8 @@ def measured(args: argparse.Namespace) -> dict[str, float]:
     decider, *load = timed(lambda: julia1.load(bundle_path(args), variant=args.variant))
     rng = random.Random(SEED)
     words, questions = CASES[args.case]
+    if args.case.endswith("warmed up"):
+        decider.warm_up(questions(0))
     numbers = range(1 + args.following)
     requests = [request(decider, made_up_text(rng, words), questions(number)) for number in numbers]
     seconds = np.array([timed(ask)[1:] for ask in requests])

@@ -89,3 +89,17 @@ def test_a_thousand_options_need_no_more_memory_than_it_has(decider_fp32: Decide
 def test_a_negative_memory_is_refused(tiny_bundle: Path, value: int) -> None:
     with pytest.raises(InputError, match=f"option_memory is {value}: a number of tokens, or 0 to keep none"):
         load(tiny_bundle, option_memory=value)
+
+
+def test_questions_that_were_warmed_up_have_no_option_left_to_read(tiny_bundle: Path) -> None:
+    decider = load(tiny_bundle, variant="fp32", threads=1)
+    questions = {"q": Choice("Which?", ["food", "music", "sport"])}
+    engine = Counting(decider._scorer._engine)
+    decider._scorer._engine = engine
+    decider.warm_up(questions)
+    assert engine.texts == 3
+    engine.texts = 0
+    decider.decide("late order", questions)
+    assert engine.texts == 0
+    with pytest.raises(InputError, match="no questions"):
+        decider.warm_up({})

@@ -31,6 +31,7 @@ bundled model."""
 OPTION_MEMORY = 512
 """Tokens of option text kept between calls: about a hundred options, 19 MB in the bundled model."""
 
+_WARM_UP_QUESTIONS: Mapping[str, Question] = {"warm up": Choice(None, ["a", "b"])}
 Request = tuple[Content, Mapping[str, Question]]
 FloatArray32 = npt.NDArray[np.float32]
 
@@ -283,8 +284,19 @@ class Decider:
         plan = replace(self.plan, batch_tokens=batch_tokens, length_step=length_step)
         return Decider(self.manifest, tokenizer, engine, plan, option_memory)
 
-    def warm_up(self) -> None:
-        """Answer made-up questions of a few lengths, so that the engine's buffers exist before the first request."""
+    def warm_up(self, questions: Mapping[str, Question] | None = None) -> None:
+        """Answer about made-up texts of a few lengths, so that the engine's buffers exist before the first request.
+
+        Args:
+            questions: those that will be asked: their options are read now and kept (``load(option_memory=...)``), so
+                that the first request pays for its text alone. For a model that answers open questions.
+
+        Raises:
+            InputError: ``questions`` for a model with fixed heads, or none in them.
+            TooLongError: an instruction or option over its budget.
+        """
+        if questions is not None and self._fixed is not None:
+            raise InputError(f"{self.manifest.name} answers fixed questions: there are none to get ready for")
         for words in (4, 40):
             text = "warm up " * words
             if self._fixed is not None:
@@ -292,7 +304,7 @@ class Decider:
                     [Given(text, text if self._fixed.reads_pairs else None)], False, self.plan.batch_tokens
                 )
             else:
-                self.decide(text, {"warm up": Choice(None, ["a", "b"])})
+                self.decide(text, _WARM_UP_QUESTIONS if questions is None else questions)
 
     def _question_tokens(self, requests: Sequence[Request]) -> list[list[QuestionTokens]]:
         """Tokens of each request's questions; questions that several requests share are tokenized once."""
