@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from julia1 import settings
-from julia1.cli.flags import Commands, add_json, bundle
+from julia1.cli.flags import Commands, add_bundle, add_json
 from julia1.cli.printing import columns, count, one_line, print_json, size
 from julia1.errors import VerificationError
 
@@ -23,13 +23,7 @@ def add_to(commands: Commands) -> None:
         "and why others do not. Each variant is loaded and tried in a process of its own. Exits 3 when none runs.",
     )
     parser.set_defaults(run=run, parser=parser)
-    parser.add_argument(
-        "bundle",
-        nargs="?",
-        type=bundle,
-        metavar="BUNDLE",
-        help="folder, zip or NAME@VERSION; the default model without it",
-    )
+    add_bundle(parser)
     parser.add_argument("--quick", action="store_true", help="do not load and try the variants")
     add_json(parser)
 

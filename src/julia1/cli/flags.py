@@ -17,6 +17,17 @@ def add_json(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
+def add_bundle(parser: argparse._ActionsContainer) -> None:
+    """The bundle that a command is about."""
+    parser.add_argument(
+        "bundle",
+        nargs="?",
+        type=bundle,
+        metavar="BUNDLE",
+        help="folder, zip or NAME@VERSION; the default model without it",
+    )
+
+
 def positive(text: str) -> int:
     """A whole number of at least 1."""
     if not (text.isascii() and text.isdigit()) or int(text) < 1:

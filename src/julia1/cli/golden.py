@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from julia1 import settings
 from julia1.cli.decide import SECOND_FIELD
-from julia1.cli.flags import Commands, add_json, add_run_flags, bundle
+from julia1.cli.flags import Commands, add_bundle, add_json, add_run_flags
 from julia1.cli.printing import columns, count, one_line, print_json, size
 from julia1.cli.questions import add_question_flags, collect_questions
 from julia1.cli.rows import RowReader
@@ -66,13 +66,7 @@ def add_to(commands: Commands) -> None:
 
 
 def _add_model(parser: argparse.ArgumentParser, variant: str) -> None:
-    parser.add_argument(
-        "bundle",
-        nargs="?",
-        type=bundle,
-        metavar="BUNDLE",
-        help="folder, zip or NAME@VERSION; the default model without it",
-    )
+    add_bundle(parser)
     add_run_flags(parser, variant)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from julia1 import settings
-from julia1.cli.flags import Commands, add_json, bundle
+from julia1.cli.flags import Commands, add_bundle, add_json
 from julia1.cli.printing import columns, one_line, print_json, size
 from julia1.errors import BundleError, EngineError, MissingExtraError
 
@@ -28,13 +28,7 @@ def add_to(commands: Commands) -> None:
         description="Name, variants and which one runs here, limits, calibration, licences and figures of a bundle.",
     )
     show.set_defaults(run=run_show, parser=show)
-    show.add_argument(
-        "bundle",
-        nargs="?",
-        type=bundle,
-        metavar="BUNDLE",
-        help="folder, zip or NAME@VERSION; the default model without it",
-    )
+    add_bundle(show)
     add_json(show)
     every = nested.add_parser(
         "list", help="list the models that ship with julia1", description="List the models that ship with julia1."

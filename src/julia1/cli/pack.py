@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from julia1.cli.flags import Commands, add_json, bundle
+from julia1.cli.flags import Commands, add_bundle, add_json
 from julia1.cli.printing import columns, one_line, print_json, size
 
 if TYPE_CHECKING:
@@ -31,13 +31,7 @@ def add_to(commands: Commands) -> None:
         epilog=_EXAMPLES,
     )
     parser.set_defaults(run=run, parser=parser)
-    parser.add_argument(
-        "bundle",
-        nargs="?",
-        type=bundle,
-        metavar="BUNDLE",
-        help="folder, zip or NAME@VERSION; the default model without it",
-    )
+    add_bundle(parser)
     parser.add_argument("-o", "--output", metavar="ZIP", type=Path, required=True, help="the zip to write")
     parser.add_argument(
         "--platform",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from julia1.cli.decide import SECOND_FIELD, model_fields
-from julia1.cli.flags import Commands, add_json, add_run_flags, bundle
+from julia1.cli.flags import Commands, add_bundle, add_json, add_run_flags
 from julia1.cli.printing import count
 from julia1.cli.questions import add_question_flags, collect_questions
 from julia1.errors import InputError, VerificationError
@@ -57,13 +57,7 @@ def add_to(commands: Commands) -> None:
 
 def add_model_flags(parser: argparse.ArgumentParser) -> None:
     """BUNDLE, ``--variant`` and ``--threads``."""
-    parser.add_argument(
-        "bundle",
-        nargs="?",
-        type=bundle,
-        metavar="BUNDLE",
-        help="folder, zip or NAME@VERSION; the default model without it",
-    )
+    add_bundle(parser)
     add_run_flags(parser)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from julia1 import settings
-from julia1.cli.flags import Commands, add_json, bundle, positive
+from julia1.cli.flags import Commands, add_bundle, add_json, positive
 from julia1.cli.printing import columns, print_json, size
 from julia1.cli.questions import add_question_flags, collect_questions
 from julia1.errors import InputError
@@ -35,13 +35,7 @@ def add_to(commands: Commands) -> None:
         "of fp32 is never chosen.",
     )
     parser.set_defaults(run=run, parser=parser)
-    parser.add_argument(
-        "bundle",
-        nargs="?",
-        type=bundle,
-        metavar="BUNDLE",
-        help="folder, zip or NAME@VERSION; the default model without it",
-    )
+    add_bundle(parser)
     parser.add_argument("--data", metavar="JSONL", help="your texts, as for decide --input; made-up ones without it")
     parser.add_argument("--field", metavar="NAME", help="field with the text or state; 'text' or 'state' without it")
     add_question_flags(parser)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from julia1 import settings
-from julia1.cli.flags import Commands, add_json, bundle
+from julia1.cli.flags import Commands, add_bundle, add_json
 from julia1.cli.printing import columns, count, one_line, print_json, size
 from julia1.errors import BundleError, InputError, VerificationError
 
@@ -18,13 +18,7 @@ def add_to(commands: Commands) -> None:
         description="Check every file of a bundle against its recorded size and SHA-256. Exits 3 when one is wrong.",
     )
     parser.set_defaults(run=run, parser=parser)
-    parser.add_argument(
-        "bundle",
-        nargs="?",
-        type=bundle,
-        metavar="BUNDLE",
-        help="folder, zip or NAME@VERSION; the default model without it",
-    )
+    add_bundle(parser)
     add_json(parser)
 
 
