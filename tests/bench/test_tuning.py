@@ -192,3 +192,13 @@ def test_a_trial_that_is_killed_says_of_what(tiny_bundle: Path) -> None:
     trial.close()
     with pytest.raises(TrialFailed, match="no variant 'none'"):
         Trial(tiny_bundle, Way("none", "onnxruntime", 1), WORK)
+
+
+def test_sizes_of_batches_share_what_was_measured_of_single_texts(tiny_bundle: Path, fake: type[FakeTrial]) -> None:
+    times = iter(range(1, 10_000))
+    fake.cost = staticmethod(lambda way, batch, step: float(next(times)))
+    found = search(Bundle.open(tiny_bundle), CPU, WORK, Wanted(threads=[1], exhaustive=True, rounds=2))
+    by_step: dict[tuple[Way, int], set[float]] = {}
+    for one in found:
+        by_step.setdefault((one.setting.way, one.setting.length_step), set()).add(one.latency)
+    assert all(len(latencies) == 1 for latencies in by_step.values()) and len(by_step) > 1

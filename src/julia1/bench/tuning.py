@@ -175,6 +175,8 @@ def search(bundle: Bundle, cpu: Cpu, work: Load, wanted: Wanted, say: Say = lamb
             for one in finalists if number % 2 == 0 else reversed(finalists):
                 _round(alive[one.setting.way], one)
             say(f"round {number + 1} of {wanted.rounds}")
+        if wanted.exhaustive:
+            _pool(finalists)
         for one in [*finalists, *others]:
             one.agreement = tried[one.setting.way].agreement
     finally:
@@ -283,6 +285,15 @@ def _round(trial: Trial, one: Measured) -> None:
         one.memory = one.memory or trial.memory()
     except TrialFailed as error:
         one.problem = str(error)
+
+
+def _pool(measured: Sequence[Measured]) -> None:
+    """A batch is nothing to a text alone: what was measured of it with any size of batches holds for all."""
+    pools: dict[tuple[Way, int], list[float]] = {}
+    for one in measured:
+        pools.setdefault((one.setting.way, one.setting.length_step), []).extend(one.singles)
+    for one in measured:
+        one.singles = pools[one.setting.way, one.setting.length_step]
 
 
 def _reference(bundle: Bundle, able: Sequence[Way], work: Load) -> list[dict[str, Any]]:
