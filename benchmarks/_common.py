@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from julia1 import Julia1Error, settings
 from julia1.bundle import Bundle
+from julia1.runtime.cpu import probe
 from julia1.runtime.decider import token_limits
-from julia1.runtime.limits import usable_cores
 from julia1.text import OptionsEncoding, TextTokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -208,8 +208,8 @@ def machine_facts() -> dict[str, Any]:
     versions = {name: installed[name] for name in LIBRARIES if name in installed}
     revision = _git("rev-parse", "--short=12", "HEAD")
     return {
-        "cpu": _cpu_name(),
-        "cores": usable_cores(),
+        "cpu": probe().name or "unknown",
+        "cores": probe().cores,
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "versions": {"python": platform.python_version(), **versions},
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -222,15 +222,6 @@ def model_facts(path: Path) -> dict[str, Any]:
     manifest = Bundle.open(path, verify=False).manifest
     hashes = {entry.path: entry.sha256 for entry in manifest.all_files()}
     return {"name": manifest.name, "version": manifest.version, "sha256": hashes}
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith(("model name", "Model"))]
-    return names[0] if names else platform.processor() or "unknown"
 
 
 def _git(*words: str) -> str:

@@ -11,10 +11,9 @@ import time
 from typing import Any
 
 from _common import bundle_path, parser, print_table, run, write_json
-from julia1.bench.trial import Load
+from julia1.bench.trial import typical_load
 from julia1.bench.tuning import Wanted, allowed, search
 from julia1.bundle import Bundle
-from julia1.cli.tune import made_up_questions, made_up_texts
 from julia1.runtime import probe
 
 
@@ -25,8 +24,7 @@ def main() -> None:
     made.add_argument("--engines", type=lambda s: s.split(","), default=[], help="all that are installed without it")
     args = made.parse_args()
     bundle, cpu = Bundle.open(bundle_path(args)), probe()
-    questions = None if bundle.manifest.kind == "fixed" else made_up_questions()
-    work = Load(made_up_texts(bundle.manifest), questions)
+    work = typical_load(bundle.manifest)
     table, figures = [], {}
     for goal in args.goals:
         began = time.monotonic()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import signal
+import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,15 +12,25 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from julia1.answers import Answer, ChoiceAnswer, LabelsAnswer, ScoreAnswer, TagsAnswer, ValueAnswer
+from julia1.answers import Answer, ValueAnswer
 from julia1.bench.process import peak_memory
+from julia1.bench.texts import made_up_text
+from julia1.bundle import Manifest
 from julia1.errors import Julia1Error
-from julia1.questions import Question
+from julia1.questions import Choice, Question, YesNo
 from julia1.runtime.decider import Decider, load
 from julia1.runtime.fixed import Given
+from julia1.runtime.golden.requests import said
+from julia1.runtime.machine import death
 
 SINGLE_TEXTS = 24
 """Of a workload, that are asked one by one in a round."""
+TYPICAL_QUESTIONS: Mapping[str, Question] = {
+    "team": Choice("Which team handles this?", ["billing", "shipping", "accounts", "other"]),
+    "urgent": YesNo("Does it need an answer today?"),
+}
+_TYPICAL_TEXTS, _SHORTEST, _LONGEST = 64, 4, 120
+"""How many, and their words, which lie evenly on the scale of ratios."""
 _START_SECONDS, _ROUND_SECONDS = 300.0, 600.0
 
 
@@ -35,6 +45,18 @@ class Load:
 
     given: Sequence[Given]
     questions: Mapping[str, Question] | None
+
+
+def typical_load(manifest: Manifest) -> Load:
+    """Made-up texts from a chat line to a long mail, with what else the model takes, and what a service might ask."""
+    rng = random.Random(1)
+    given = []
+    for number in range(_TYPICAL_TEXTS):
+        share = ((number * 7) % _TYPICAL_TEXTS) / (_TYPICAL_TEXTS - 1)
+        words = round(_SHORTEST * (_LONGEST / _SHORTEST) ** share)
+        second = made_up_text(rng, max(1, words // 2)) if manifest.compares() else None
+        given.append(Given(made_up_text(rng, words), second, dict.fromkeys(manifest.features.numbers) or None))
+    return Load(given, None if manifest.kind == "fixed" else TYPICAL_QUESTIONS)
 
 
 @dataclass(frozen=True)
@@ -121,12 +143,7 @@ class Trial:
     def _death(self) -> str:
         self._process.join(timeout=10)
         code = self._process.exitcode
-        if code is not None and code < 0:
-            try:
-                return f"died of {signal.Signals(-code).name}"
-            except ValueError:
-                pass
-        return f"ended with {code}"
+        return death(-code) if code is not None and code < 0 else f"ended with {code}"
 
 
 def _serve(connection: Connection, bundle: Path, way: Way, work: Load) -> None:
@@ -163,20 +180,12 @@ def _together(decider: Decider, work: Load, batch_tokens: int, step: int) -> flo
 
 
 def _answers(decider: Decider, work: Load) -> list[dict[str, Any]]:
-    return [{name: said(answer) for name, answer in answers.items()} for answers in _all(decider, work)]
+    return [{name: decided(answer) for name, answer in answers.items()} for answers in _all(decider, work)]
 
 
-def said(answer: Answer) -> Any:
+def decided(answer: Answer) -> Any:
     """What an answer decides, without its probabilities; a number in units of its deviation."""
-    if isinstance(answer, ValueAnswer):
-        return answer.value / (answer.deviation or 1.0)
-    if isinstance(answer, TagsAnswer):
-        return [(span.start, span.end, span.label) for span in answer.spans]
-    if isinstance(answer, LabelsAnswer):
-        return sorted(answer.labels)
-    if isinstance(answer, ScoreAnswer):
-        return answer.level
-    return answer.choice if isinstance(answer, ChoiceAnswer) else answer.probability > 0.5
+    return answer.value / (answer.deviation or 1.0) if isinstance(answer, ValueAnswer) else said(answer).answer
 
 
 def _all(decider: Decider, work: Load) -> Sequence[Mapping[str, Any]]:

@@ -19,6 +19,7 @@ from julia1.bundle import Bundle
 from julia1.errors import EngineError, InputError
 from julia1.runtime.cpu import Cpu
 from julia1.runtime.engines import ENGINES, LENGTH_STEPS, cannot_run, missing_engine
+from julia1.runtime.golden.checking import SAME_VALUE
 from julia1.runtime.tuned import Tuned
 from julia1.runtime.variants import missing_needs
 
@@ -33,7 +34,6 @@ _KEPT = 4
 _NEAR = 1.25
 """How far from the best a way may be after the first look."""
 _MEMORY_EACH = 600 << 20
-_SAME_VALUE = 0.05
 
 
 @dataclass(frozen=True)
@@ -317,7 +317,7 @@ def _reference(bundle: Bundle, able: Sequence[Way], work: Load) -> list[dict[str
 def agreement(expected: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> float:
     """Share of the answers that are the same; numbers within a twentieth of their deviation."""
     same = [
-        abs(value - other[name]) <= _SAME_VALUE if isinstance(value, float) else value == other[name]
+        abs(value - other[name]) <= SAME_VALUE if isinstance(value, float) else value == other[name]
         for one, other in zip(expected, found, strict=True)
         for name, value in one.items()
     ]

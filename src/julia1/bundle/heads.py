@@ -101,6 +101,11 @@ class FeatureSpec:
     def __bool__(self) -> bool:
         return bool(self.numbers or self.categories)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of every feature, numbers first."""
+        return (*self.numbers, *self.categories)
+
     @classmethod
     def from_dict(cls, data: object, place: Place = _TOP) -> FeatureSpec:
         """Read plain data; raises ``BundleError`` naming the key that is wrong."""

@@ -13,7 +13,7 @@ from julia1.cli.data import names
 from julia1.cli.decide import model_fields
 from julia1.cli.flags import Commands
 from julia1.cli.printing import count, one_line
-from julia1.cli.questions import add_question_flags, collect_questions
+from julia1.cli.questions import add_question_flags, collect_questions, questions_for
 from julia1.cli.soak import add_model_flags, add_output
 from julia1.errors import InputError, VerificationError
 
@@ -98,12 +98,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _questions(arguments: argparse.Namespace, opened: Bundle) -> dict[str, Question] | None:
-    asked = arguments.questions is not None or arguments.asked
-    if opened.manifest.kind == "fixed":
-        if asked:
-            raise InputError(f"{opened.manifest.name} answers what it was trained to: leave the questions out")
-        return None
-    return collect_questions(arguments.questions, arguments.asked)
+    if opened.manifest.kind == "open":  # which must be asked something
+        return collect_questions(arguments.questions, arguments.asked)
+    return questions_for(opened.manifest, arguments)
 
 
 def _labelled(arguments: argparse.Namespace, opened: Bundle, questions: dict[str, Question] | None) -> Labelled:
@@ -112,7 +109,7 @@ def _labelled(arguments: argparse.Namespace, opened: Bundle, questions: dict[str
     from julia1.train.data.rows import read_rows
 
     own = opened.manifest.features
-    features = (*own.numbers, *own.categories) if arguments.features is None else arguments.features
+    features = own.names if arguments.features is None else arguments.features
     unknown = [name for name in features if name not in own.numbers and name not in own.categories]
     if unknown:
         raise InputError(f"--features {unknown[0]}: the model has no such feature")

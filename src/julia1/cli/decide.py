@@ -13,6 +13,7 @@ from julia1.cli.drawing import draw
 from julia1.cli.flags import Commands, add_json, add_run_flags, bundle, fraction
 from julia1.cli.printing import one_line, print_json
 from julia1.cli.questions import add_question_flags, collect_questions
+from julia1.cli.rows import SECOND_FIELD
 from julia1.content import Content
 from julia1.errors import InputError
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from julia1.bundle import Manifest
     from julia1.runtime.decider import Decider
 
-SECOND_FIELD = "text_b"
-"""Of a row of JSON lines, as in training."""
 _EXAMPLES = """examples:
   julia1 decide "I was charged twice" --choice "Which team?" "billing: charges and refunds" shipping
   julia1 decide --yesno "Is it urgent?" --score "How upset?" calm annoyed furious --json < ticket.txt
@@ -94,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
             output=None if arguments.output == "-" else arguments.output,
             questions=questions,
             names=tuple(head.name for head in fixed.heads) if fixed else tuple(questions or ()),
-            features=(*fixed.features.numbers, *fixed.features.categories) if fixed else (),
+            features=fixed.features.names if fixed else (),
             second=SECOND_FIELD if fixed and fixed.compares() else None,
             field=arguments.field,
             answers_field=arguments.answers_field or "answers",

@@ -109,7 +109,7 @@ def _rows(path: Path, text: str | None, named: tuple[str, ...] | None, manifest:
     from julia1.train.data.files import Columns
     from julia1.train.data.rows import TEXT_FIELDS, read_rows
 
-    features = (*manifest.features.numbers, *manifest.features.categories) if named is None else named
+    features = manifest.features.names if named is None else named
     rows = read_rows([path], Columns(text=text, features=features), answered=False).rows
     if (named is None or text is not None) and not any(row.text.strip() for row in rows):
         wanted = " or ".join(map(repr, TEXT_FIELDS if text is None else (text,)))

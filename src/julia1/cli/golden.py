@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from julia1 import settings
-from julia1.cli.decide import SECOND_FIELD
 from julia1.cli.flags import Commands, add_bundle, add_json, add_run_flags
 from julia1.cli.printing import columns, count, one_line, print_json, size
-from julia1.cli.questions import add_question_flags, collect_questions
-from julia1.cli.rows import RowReader
+from julia1.cli.questions import add_question_flags, collect_questions, questions_for
+from julia1.cli.rows import RowReader, given_of
 from julia1.errors import InputError, VerificationError
 
 if TYPE_CHECKING:
@@ -141,31 +140,23 @@ def _requests(arguments: argparse.Namespace, opened: Bundle) -> list[Request] | 
     """What the user's rows ask; ``None`` for what is built in."""
     from julia1.runtime.golden import Request
 
-    asked = arguments.questions is not None or arguments.asked
     if arguments.data is None:
-        if asked or arguments.field:
+        if arguments.questions is not None or arguments.asked or arguments.field:
             raise InputError("questions and --field need --data: built-in texts come with questions of their own")
         return None
     manifest = opened.manifest
-    if manifest.kind == "fixed" and asked:
-        raise InputError(f"{manifest.name} has fixed heads: leave the questions out")
-    questions = {} if manifest.kind == "fixed" else collect_questions(arguments.questions, arguments.asked)
-    features = (*manifest.features.numbers, *manifest.features.categories)
-    reader = RowReader(arguments.data, arguments.field, "", features)
+    if manifest.kind == "open":  # which must be asked something
+        questions = collect_questions(arguments.questions, arguments.asked)
+    else:
+        questions = questions_for(manifest, arguments) or {}
+    reader = RowReader(arguments.data, arguments.field, "", manifest.features.names)
     found = []
     try:
         for row in reader:
             if row.problem:
                 raise InputError(f"{reader.name} line {row.line}: {row.problem}")
-            found.append(
-                Request(
-                    f"line {row.line}",
-                    row.state,
-                    questions,
-                    row.data.get(SECOND_FIELD) if manifest.compares() else None,
-                    {name: row.data[name] for name in features if name in row.data} or None,
-                )
-            )
+            given = given_of(row, manifest)
+            found.append(Request(f"line {row.line}", given.state, questions, given.second, given.features))
     finally:
         reader.close()
     return found

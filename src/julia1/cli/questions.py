@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from julia1.cli.data_text import parse_json, parse_yaml, place, read_text
 from julia1.content import shown
 from julia1.errors import InputError
 from julia1.question_data import located, question_from_data
 from julia1.questions import Choice, Question, Score, YesNo
+
+if TYPE_CHECKING:
+    from julia1.bundle import Manifest
 
 _DESCRIBED = re.compile(r"(?s)(\S.*?):\s+(\S.*)")
 """``billing: charges and refunds``; a colon without a space after it is part of the name."""
@@ -59,6 +62,19 @@ def collect_questions(file: str | None, asked: Sequence[tuple[str, Sequence[str]
     if not questions:
         raise InputError("no questions: ask with --choice, --yesno, --score or --questions FILE")
     return questions
+
+
+def questions_for(manifest: Manifest, arguments: argparse.Namespace) -> dict[str, Question] | None:
+    """The questions of the flags that ``add_question_flags`` added, for a model: ``None`` where there are none.
+
+    Raises:
+        InputError: there are some and the model has fixed heads, or as for ``collect_questions``.
+    """
+    if arguments.questions is None and not arguments.asked:
+        return None
+    if manifest.kind == "fixed":
+        raise InputError(f"{manifest.name} answers what it was trained to: leave the questions out")
+    return collect_questions(arguments.questions, arguments.asked)
 
 
 def read_questions(path: str) -> dict[str, Question]:

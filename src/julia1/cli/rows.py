@@ -7,13 +7,19 @@ import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from julia1.cli.data_text import MOST_BYTES, decode, parse_json, place, standard_input
 from julia1.content import Content, shown
 from julia1.errors import InputError
 
+if TYPE_CHECKING:
+    from julia1.bundle import Manifest
+    from julia1.runtime.fixed import Given
+
 FIELDS = ("text", "state")
+SECOND_FIELD = "text_b"
+"""Of the second text, as in training."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,15 @@ class Row:
     state: Content
     problem: str = ""
     bytes: int = 0
+
+
+def given_of(row: Row, manifest: Manifest) -> Given:
+    """What a model is given of a row: its state, the second text where the model compares two, and its features."""
+    from julia1.runtime.fixed import Given
+
+    second = row.data.get(SECOND_FIELD) if manifest.compares() else None
+    features = {name: row.data[name] for name in manifest.features.names if name in row.data}
+    return Given(row.state, second, features or None)
 
 
 class RowReader:

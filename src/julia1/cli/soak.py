@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from julia1.cli.decide import SECOND_FIELD, model_fields
+from julia1.cli.decide import model_fields
 from julia1.cli.flags import Commands, add_bundle, add_json, add_run_flags
 from julia1.cli.printing import count
-from julia1.cli.questions import add_question_flags, collect_questions
+from julia1.cli.questions import add_question_flags, questions_for
 from julia1.errors import InputError, VerificationError
 
 if TYPE_CHECKING:
@@ -87,16 +87,13 @@ def run(arguments: argparse.Namespace) -> int:
     from julia1.runtime import decider as runtime
 
     require_writable(arguments.output)
-    asked = arguments.questions is not None or arguments.asked
-    questions = collect_questions(arguments.questions, arguments.asked) if asked else None
     if arguments.field is not None and arguments.data is None:
         raise InputError("--field names a field of the rows of --data: give --data FILE, or leave it out")
     decider = runtime.load(
         arguments.bundle, variant=arguments.variant, engine=arguments.engine, threads=arguments.threads
     )
     manifest = decider.manifest
-    if questions is not None and manifest.kind == "fixed":
-        raise InputError(f"{manifest.name} answers what it was trained to: leave the questions out")
+    questions = questions_for(manifest, arguments)
     rows = [] if arguments.data is None else _rows(arguments.data, arguments.field, manifest)
     workload = Workload(manifest, rows, questions)
     with SoakProgress() as progress:
@@ -124,30 +121,27 @@ def _rows(path: str, field: str | None, manifest: Manifest) -> list[Given]:
     """Inputs of the model from the first rows of a file."""
     from itertools import islice
 
-    from julia1.cli.rows import RowReader
-    from julia1.runtime.fixed import Given
+    from julia1.cli.rows import SECOND_FIELD, RowReader, given_of
+    from julia1.runtime.fixed import featured
     from julia1.text.states import render_states
 
-    features = (*manifest.features.numbers, *manifest.features.categories)
-    reader = RowReader(path, field, "", features)
+    reader = RowReader(path, field, "", manifest.features.names)
     given = []
     try:
         for row in islice(reader, MOST_ROWS):
             where = f"{reader.name} line {row.line}"
             if row.problem:
                 raise InputError(f"{where}: {row.problem}")
-            own = {name: row.data.get(name) for name in features}
-            featured = any(value is not None for value in own.values())
-            second = row.data.get(SECOND_FIELD) if manifest.compares() else None
-            if manifest.compares() and second is None:
+            one = given_of(row, manifest)
+            if manifest.compares() and one.second is None:
                 raise InputError(f"{where}: the model compares two texts, and the row has no {SECOND_FIELD!r}")
             try:
-                render_states([row.state], [featured])
-                if second is not None:
-                    render_states([second])
+                render_states([one.state], [featured(one.features)])
+                if one.second is not None:
+                    render_states([one.second])
             except InputError as error:
                 raise InputError(f"{where}: {error}") from None
-            given.append(Given(row.state, second, own or None))
+            given.append(one)
     finally:
         reader.close()
     if not given:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from julia1 import settings
 from julia1.cli.flags import Commands, add_bundle, add_json, positive
 from julia1.cli.printing import columns, print_json, size
-from julia1.cli.questions import add_question_flags, collect_questions
+from julia1.cli.questions import add_question_flags, questions_for
 from julia1.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 MOST_TEXTS = 256
 """Of a file, drawn at random; a round of more takes long and tells no more."""
-_MADE_UP_TEXTS, _SHORTEST, _LONGEST = 64, 4, 120
-"""Words of made-up texts, evenly on the scale of ratios: a chat line to a long mail."""
 
 
 def add_to(commands: Commands) -> None:
@@ -108,27 +106,16 @@ def _wanted(arguments: argparse.Namespace) -> Wanted:
 
 def _load(arguments: argparse.Namespace, manifest: Manifest) -> Load:
     """The user's texts and questions, or made-up ones."""
-    from julia1.bench.trial import Load
-    from julia1.runtime.fixed import Given
+    from julia1.bench.trial import Load, typical_load
+    from julia1.cli.rows import given_of
 
-    fixed = manifest.kind == "fixed"
-    asked = arguments.questions is not None or arguments.asked
-    if fixed and asked:
-        raise InputError(f"{manifest.name} answers fixed questions: leave yours out")
-    questions = (
-        None if fixed else collect_questions(arguments.questions, arguments.asked) if asked else made_up_questions()
-    )
+    typical = typical_load(manifest)
+    questions = questions_for(manifest, arguments) or typical.questions
     if arguments.data is None:
         if arguments.field is not None:
             raise InputError("--field needs --data")
-        return Load(made_up_texts(manifest), questions)
-    names = (*manifest.features.numbers, *manifest.features.categories)
-    given = [
-        Given(row.state, row.data.get("text_b"), {name: row.data[name] for name in names if name in row.data} or None)
-        for row in _rows(arguments.data, arguments.field, names)
-    ]
-    if not manifest.compares():
-        given = [one._replace(second=None) for one in given]
+        return Load(typical.given, questions)
+    given = [given_of(row, manifest) for row in _rows(arguments.data, arguments.field, manifest.features.names)]
     return Load(random.Random(1).sample(given, min(MOST_TEXTS, len(given))), questions)
 
 
@@ -146,31 +133,6 @@ def _rows(path: str, field: str | None, features: Sequence[str]) -> list[Any]:
     if not rows:
         raise InputError(f"{path} has no rows: give at least one")
     return rows
-
-
-def made_up_questions() -> dict[str, Any]:
-    """Four options and a yes or no, as a service might ask."""
-    from julia1.questions import Choice, YesNo
-
-    return {
-        "team": Choice("Which team handles this?", ["billing", "shipping", "accounts", "other"]),
-        "urgent": YesNo("Does it need an answer today?"),
-    }
-
-
-def made_up_texts(manifest: Manifest) -> list[Any]:
-    """Texts of typical lengths, with what else the model takes."""
-    from julia1.bench.texts import made_up_text
-    from julia1.runtime.fixed import Given
-
-    rng = random.Random(1)
-    given = []
-    for number in range(_MADE_UP_TEXTS):
-        share = ((number * 7) % _MADE_UP_TEXTS) / (_MADE_UP_TEXTS - 1)
-        words = round(_SHORTEST * (_LONGEST / _SHORTEST) ** share)
-        second = made_up_text(rng, max(1, words // 2)) if manifest.compares() else None
-        given.append(Given(made_up_text(rng, words), second, dict.fromkeys(manifest.features.numbers) or None))
-    return given
 
 
 def _table(found: Sequence[Measured], on_front: set[Any]) -> list[list[str]]:

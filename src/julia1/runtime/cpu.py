@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from julia1.runtime import instructions
-from julia1.runtime.limits import allowed_cpus, core_of, cpu_quota, memory_limit, usable_cores
+from julia1.runtime.limits import allowed_cpus, cpu_quota, cut, memory_limit, physical_cores
 
 _ARCHITECTURES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}
 
@@ -44,14 +44,15 @@ def probe() -> Cpu:
     """Read the CPU once. Affinity and cgroup limits are those at the first call."""
     machine = platform.machine().lower()
     architecture = _ARCHITECTURES.get(machine, machine)
-    allowed = allowed_cpus()
+    allowed, quota = allowed_cpus(), cpu_quota()
+    physical = physical_cores(allowed)
     return Cpu(
         architecture,
         instructions.features(architecture),
-        usable_cores(),
+        cut(physical, quota),
         instructions.name(architecture),
         len(allowed),
-        len({core_of(cpu) for cpu in allowed}),
-        cpu_quota(),
+        physical,
+        quota,
         memory_limit(),
     )

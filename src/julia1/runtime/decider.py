@@ -76,15 +76,24 @@ def load(
     """
     opened = Bundle.open(bundle if bundle is not None else settings.model_path())
     plan = make_plan(opened, probe(), variant=variant, engine=engine, threads=threads, tuned=tuned)
-    opened.check_variant(plan.variant)
     if option_memory < 0:
         raise InputError(f"option_memory is {option_memory}: a number of tokens, or 0 to keep none")
-    tokenizer = TextTokenizer.from_file(opened.path(opened.manifest.tokenizer), plan.threads)
-    ready = open_engine(plan.engine, opened.path(engine_file(plan.engine, plan.variant)), plan.threads)
-    decider = Decider(opened.manifest, tokenizer, ready, plan, option_memory)
+    decider = Decider(opened.manifest, *open_plan(opened, plan), plan, option_memory)
     if warm_up:
         decider.warm_up()
     return decider
+
+
+def open_plan(bundle: Bundle, plan: Plan) -> tuple[TextTokenizer, Engine]:
+    """The tokenizer and the engine that a plan runs a bundle with.
+
+    Raises:
+        BundleError: a file of the variant is wrong.
+        EngineError: the engine cannot load it.
+    """
+    bundle.check_variant(plan.variant)
+    tokenizer = TextTokenizer.from_file(bundle.path(bundle.manifest.tokenizer), plan.threads)
+    return tokenizer, open_engine(plan.engine, bundle.path(engine_file(plan.engine, plan.variant)), plan.threads)
 
 
 class Decider:

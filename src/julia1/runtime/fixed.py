@@ -152,7 +152,7 @@ class FixedScorer:
 
     def _read(self, given: Sequence[Given], strict: bool) -> tuple[list[list[list[int]]], list[ReadState]]:
         """Piece ids of each window of each state, framed, and what they stand for."""
-        texts = render_states([one.state for one in given], [_featured(one.features) for one in given])
+        texts = render_states([one.state for one in given], [featured(one.features) for one in given])
         if self.reads_pairs:
             return self._read_pairs(texts, given, strict)
         if any(head.kind == "tags" for head in self.heads):
@@ -246,7 +246,7 @@ class FixedScorer:
         return rank_answer(scores, [state.reading for state in read])
 
 
-def _featured(features: Features | None) -> bool:
+def featured(features: Features | None) -> bool:
     """Whether there is a feature to decide by where there is no text."""
     return any(value is not None for value in (features or {}).values())
 

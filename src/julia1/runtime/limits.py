@@ -8,7 +8,7 @@ from the process's own group to the root, since a limit anywhere above binds too
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 PROC, CGROUP = Path("/proc"), Path("/sys/fs/cgroup")
@@ -33,8 +33,16 @@ def core_of(cpu: int) -> str:
 
 def usable_cores(proc: Path = PROC, cgroup: Path = CGROUP) -> int:
     """Physical cores within this process's affinity, cut by its cgroup quota; at least 1."""
-    cores = len({core_of(cpu) for cpu in allowed_cpus()})
-    quota = cpu_quota(proc, cgroup)
+    return cut(physical_cores(allowed_cpus()), cpu_quota(proc, cgroup))
+
+
+def physical_cores(cpus: Sequence[int]) -> int:
+    """Cores that these logical CPUs belong to."""
+    return len({core_of(cpu) for cpu in cpus})
+
+
+def cut(cores: int, quota: float | None) -> int:
+    """So many of the cores as a quota of CPUs keeps busy, at least 1."""
     return max(1, cores if quota is None else min(cores, int(quota)))
 
 

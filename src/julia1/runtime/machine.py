@@ -227,17 +227,18 @@ def try_variant(bundle: Path, variant: str, engine: str) -> str:
     except OSError as error:
         return f"it could not be tried: {error}"
     if done.returncode < 0:
-        return _death(-done.returncode)
+        return f"it {death(-done.returncode)}"
     if done.returncode in (128 + signal.SIGILL, 128 + signal.SIGSEGV):
-        return _death(done.returncode - 128)
+        return f"it {death(done.returncode - 128)}"
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         return lines[-1] if lines else f"it ended with {done.returncode}"
     return ""
 
 
-def _death(number: int) -> str:
+def death(number: int) -> str:
+    """How a process died that a signal ended, in words."""
     if number == signal.SIGILL:
-        return "it died of an illegal instruction: a package was built for a newer CPU"
+        return "died of an illegal instruction: a package was built for a newer CPU"
     name = signal.Signals(number).name if number in {item.value for item in signal.Signals} else str(number)
-    return f"it died of {name}"
+    return f"died of {name}"

@@ -14,6 +14,7 @@ import pytest
 from julia1 import BundleError, EngineError, InputError, YesNo
 from julia1.bundle import Bundle
 from julia1.runtime import Cpu, probe
+from julia1.runtime import decider as decider_module
 from julia1.runtime.golden import Golden, Request, checking, make_golden, making
 from julia1.runtime.golden.checking import check_golden, same_answer
 from julia1.runtime.golden.recording import SKETCH, Recorder, sketch
@@ -35,7 +36,7 @@ def golden(bundle: Bundle) -> Golden:
 @pytest.fixture
 def spoiled(monkeypatch: pytest.MonkeyPatch) -> Callable[[Spoil], None]:
     """Another machine: what its engine computes goes through a function of the tensor's name and values."""
-    real = making.open_engine
+    real = decider_module.open_engine
 
     def spoil(change: Spoil) -> None:
         class Other:
@@ -47,7 +48,7 @@ def spoiled(monkeypatch: pytest.MonkeyPatch) -> Callable[[Spoil], None]:
                 found = self._engine.run(feeds, outputs)
                 return [change(name, value) for name, value in zip(outputs, found, strict=True)]
 
-        monkeypatch.setattr(making, "open_engine", Other)
+        monkeypatch.setattr(decider_module, "open_engine", Other)
 
     return spoil
 
@@ -171,7 +172,7 @@ def test_a_variant_that_cannot_run_here_is_told_with_the_reason(
     def fail(*arguments: object) -> None:
         raise EngineError("cannot load it")
 
-    monkeypatch.setattr(making, "open_engine", fail)
+    monkeypatch.setattr(decider_module, "open_engine", fail)
     found = check_golden(golden, bundle, threads=1)
     assert [(one.status, one.message) for one in found.variants] == [("not run", "cannot load it")]
     found = check_golden(golden, bundle, threads=1, engine="abacus")

@@ -15,8 +15,7 @@ from julia1.bundle import Bundle
 from julia1.errors import EngineError, InputError, TooLongError
 from julia1.questions import Question
 from julia1.runtime.cpu import probe
-from julia1.runtime.decider import Decider, token_limits
-from julia1.runtime.engines import engine_file, open_engine
+from julia1.runtime.decider import Decider, open_plan, token_limits
 from julia1.runtime.golden.file import Golden, Identity, Made, Recorded, files_of
 from julia1.runtime.golden.graph_outputs import READ_GRAPHS, open_looked_into
 from julia1.runtime.golden.recording import Recorder
@@ -92,10 +91,8 @@ def recording(bundle: Bundle, plan: Plan) -> Iterator[tuple[Decider, Recorder]]:
         BundleError: a file of the variant is wrong.
         EngineError: it cannot be loaded.
     """
-    bundle.check_variant(plan.variant)
     manifest = bundle.manifest
-    tokenizer = TextTokenizer.from_file(bundle.path(manifest.tokenizer))
-    engine = open_engine(plan.engine, bundle.path(engine_file(plan.engine, plan.variant)), plan.threads)
+    tokenizer, engine = open_plan(bundle, plan)
     with contextlib.ExitStack() as stack:
         if manifest.kind == "open":  # whose graph gives keys and values, whatever runs it
             layers = sum(name.startswith("context_keys.") for name in engine.inputs)
