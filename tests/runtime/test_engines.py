@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,82 +15,24 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch makes the toy models; bring it with the extra train")
 
+from engine_samples import FP32, NAMES, QUESTIONS, furthest, loaded, opened, requests  # noqa: E402
 from export_samples import CONFIGS, FEATURES, HEADS, WIDTH, new_model, write_fixed  # noqa: E402
 
-from julia1 import Choice, Decider, EngineError, InputError, MissingExtraError, Score, YesNo, load  # noqa: E402
+from julia1 import Choice, Decider  # noqa: E402
 from julia1.bundle import Bundle, EncodingSettings  # noqa: E402
 from julia1.bundle.heads import FeatureSpec, HeadSpec  # noqa: E402
-from julia1.questions import Question  # noqa: E402
-from julia1.runtime import probe  # noqa: E402
-from julia1.runtime.engines import ENGINES, Engine, cannot_run, engine_file, missing_engine, open_engine  # noqa: E402
-from julia1.runtime.plan import make_plan  # noqa: E402
 from julia1.settings import bundled_models  # noqa: E402
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-FP32 = 1e-4
-"""How far a logit of one engine may be from that of another."""
 COMPANY = 2e-5
 """How far a logit may move with what it is batched with; ONNX Runtime's tests ask for less."""
-NAMES = ["food", "music and song", "hotel booking in the city", "refund of a card", "我想你", "x"]
-QUESTIONS: dict[str, Question] = {
-    "team": Choice("Which team?", NAMES),
-    "late": YesNo("Is it late?", true="the order is not here"),
-    "mood": Score("How upset?", ["calm", "angry", "furious"]),
-}
 
-
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JULIA1_CACHE", str(tmp_path_factory.mktemp("cache")))
-        for name in ("MODEL", "VARIANT", "ENGINE", "THREADS"):
-            patch.delenv(f"JULIA1_{name}", raising=False)
-        yield
-
-
-@pytest.fixture(scope="module", params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> str:
-    """Each engine that is installed, by name."""
-    name: str = request.param
-    if missing_engine(name):
-        pytest.skip(missing_engine(name))
-    return name
-
-
-@pytest.fixture(scope="module", params=[name for name in ENGINES if name != "onnxruntime"])
-def other(request: pytest.FixtureRequest) -> str:
-    """Each engine beside ONNX Runtime, by name."""
-    name: str = request.param
-    if missing_engine(name):
-        pytest.skip(missing_engine(name))
-    return name
-
-
-def loaded(bundle: Path, engine: str) -> Decider:
-    return load(bundle, variant="fp32", engine=engine, threads=1, warm_up=False)
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture(scope="module")
 def decider(engine: str, tiny_bundle: Path) -> Decider:
     return loaded(tiny_bundle, engine)
-
-
-def opened(bundle: Bundle, engine: str, **settings: str) -> Engine:
-    """The engine itself, on the fp32 variant."""
-    path = bundle.path(engine_file(engine, bundle.variant("fp32")))
-    return open_engine(engine, path, 1, settings)
-
-
-def furthest(first: list[list[np.ndarray]], second: list[list[np.ndarray]]) -> float:
-    return max(
-        float(np.abs(a - b).max()) for x, y in zip(first, second, strict=True) for a, b in zip(x, y, strict=True)
-    )
-
-
-def requests(texts: list[str]) -> list[tuple[str, dict[str, Question]]]:
-    """Texts with many questions, and with few."""
-    few: dict[str, Question] = {"q": Choice(None, ["sport", "food"])}
-    return [(text, QUESTIONS if i % 3 else few) for i, text in enumerate(texts)]
 
 
 # the same answers
@@ -307,85 +249,6 @@ def test_the_bundled_model_answers_alike_on_every_engine(other: str) -> None:
     assert furthest(loaded(folder, other).logits(asked), loaded(folder, "onnxruntime").logits(asked)) < FP32
 
 
-# which engine
-
-
-def test_an_engine_is_named_by_argument_or_environment(
-    other: str, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("JULIA1_ENGINE", other)
-    found = load(tiny_bundle, threads=1, warm_up=False)
-    assert (found.plan.engine, found.plan.variant.name) == (other, "fp32")
-    assert f"not int8: int8 is made for onnxruntime, and {other}" in found.plan.reason
-    assert load(tiny_bundle, engine="onnxruntime", threads=1, warm_up=False).plan.engine == "onnxruntime"
-
-
-def test_int8_is_refused_by_an_engine_it_is_not_made_for(other: str, tiny_bundle: Path) -> None:
-    with pytest.raises(EngineError, match=f"'int8' cannot run here: .*{other} would not compute it rightly"):
-        load(tiny_bundle, variant="int8", engine=other)
-
-
-def test_a_variant_runs_on_the_engine_it_is_made_for_whatever_its_precision(tiny_bundle: Path) -> None:
-    int8, fp32 = (Bundle.open(tiny_bundle).variant(name) for name in ("int8", "fp32"))
-    assert [cannot_run(name, fp32) for name in (None, *ENGINES)] == [""] * 4
-    assert cannot_run(None, int8) == cannot_run("onnxruntime", int8) == ""
-    assert "made for onnxruntime" in cannot_run("openvino", int8)
-
-
-@pytest.mark.parametrize("name", [name for name in ENGINES if name != "onnxruntime"])
-def test_an_engine_that_is_not_installed_is_answered_with_the_line_that_brings_it(
-    name: str, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, ENGINES[name], None)
-    line = rf'{ENGINES[name]} is not installed: run  pip install "julia1\[{name}\]"'
-    with pytest.raises(MissingExtraError, match=line):
-        load(tiny_bundle, engine=name)
-    bundle = Bundle.open(tiny_bundle)
-    with pytest.raises(MissingExtraError, match=line):
-        opened(bundle, name)
-
-
-@pytest.mark.parametrize("package", ["transformers", "safetensors"])
-def test_what_pytorch_needs_beside_itself_is_named(
-    package: str, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingExtraError, match=rf'{package} is not installed: run  pip install "julia1\[pytorch\]"'):
-        load(tiny_bundle, engine="pytorch")
-
-
-def test_an_unknown_setting_names_those_there_are(other: str, tiny_bundle: Path) -> None:
-    bundle = Bundle.open(tiny_bundle)
-    with pytest.raises(InputError, match=f"{other} has no setting 'streams'; it has: .*precision"):
-        opened(bundle, other, streams="1")
-    with pytest.raises(InputError, match=f"the setting 'precision' of {other} is 'int4': take one of f32, bf16"):
-        opened(bundle, other, precision="int4")
-
-
-@pytest.mark.parametrize("content", [None, b"", b"no model"])
-def test_a_file_that_cannot_be_loaded_is_named(other: str, tmp_path: Path, content: bytes | None) -> None:
-    path = tmp_path / "model.file"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(EngineError, match=r"cannot load .*model\.file") as error:
-        open_engine(other, path, 1)
-    assert "\n" not in str(error.value)
-
-
-def test_a_batch_that_fails_is_an_engine_error_and_the_next_one_runs(engine: str, tiny_bundle: Path) -> None:
-    decider = loaded(tiny_bundle, engine)
-    runs = decider._scorer._engine
-    question = {"q": YesNo("Late?")}
-    before = decider.logits([("a state", question)])
-    with pytest.raises(EngineError, match=r"failed on a batch of shape \(1, 4\)"):
-        runs.run(
-            {"input_ids": np.zeros((1, 4), np.int64)}
-            | {name: np.zeros((1, 4), np.float64) for name in runs.inputs if name != "input_ids"},
-            ["logits"],
-        )
-    assert furthest(before, decider.logits([("a state", question)])) == 0
-
-
 # threads
 
 
@@ -444,86 +307,6 @@ def test_a_process_that_is_kept_to_one_cpu_says_nothing_of_affinity(engine: str,
                engine, "--threads", 2, cpus={last})  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-
-
-def test_pytorch_leaves_the_threads_of_the_process_as_they_are(tiny_bundle: Path) -> None:
-    before = torch.get_num_threads()
-    seen = []
-    engine = opened(Bundle.open(tiny_bundle), "pytorch")
-    engine._threads = before + 1  # type: ignore[attr-defined]
-    with engine._own_threads():  # type: ignore[attr-defined]
-        seen.append(torch.get_num_threads())
-    assert seen == [before + 1]
-    assert torch.get_num_threads() == before
-
-
-# PyTorch: devices
-
-
-@pytest.mark.parametrize(
-    ("gpu", "bf16", "device", "precision", "chosen"),
-    [
-        (False, False, None, None, ("cpu", "f32")),
-        (False, False, "cpu", "bf16", ("cpu", "bf16")),
-        (True, True, None, None, ("cuda", "bf16")),
-        (True, False, None, None, ("cuda", "fp16")),
-        (True, True, None, "f32", ("cuda", "f32")),
-        (True, True, "cpu", None, ("cpu", "f32")),
-    ],
-)
-def test_a_gpu_is_taken_where_there_is_one_in_half_precision(
-    monkeypatch: pytest.MonkeyPatch,
-    gpu: bool,
-    bf16: bool,
-    device: str | None,
-    precision: str | None,
-    chosen: tuple[str, str],
-) -> None:
-    from julia1.runtime.engines.pytorch import choose_device
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bf16)
-    assert choose_device(device, precision) == chosen
-
-
-def test_a_gpu_that_is_not_there_is_refused(tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(EngineError, match="finds no GPU here"):
-        opened(Bundle.open(tiny_bundle), "pytorch", device="cuda")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Old GPU")
-    with pytest.raises(EngineError, match="Old GPU has no bf16: take fp16 or f32"):
-        opened(Bundle.open(tiny_bundle), "pytorch", precision="bf16")
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
-@pytest.mark.parametrize("precision", ["f32", "bf16", "fp16"])
-def test_answers_on_a_gpu(tiny_bundle: Path, precision: str, texts: list[str]) -> None:
-    assert_half_close(tiny_bundle, "pytorch", texts, FP32 if precision == "f32" else 0.5, precision=precision)
-
-
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_half_precision_stays_close_in_pytorch(tiny_bundle: Path, precision: str, texts: list[str]) -> None:
-    assert_half_close(tiny_bundle, "pytorch", texts, 0.5, device="cpu", precision=precision)
-
-
-def assert_half_close(bundle: Path, engine: str, texts: list[str], limit: float, **settings: str) -> None:
-    """Logits move, by less than the limit and by no more than a tenth of their spread."""
-    exact = loaded(bundle, "onnxruntime")
-    half = opened(Bundle.open(bundle), engine, **settings)
-    decider = Decider(exact.manifest, exact._encoding.tokenizer, half, exact.plan)
-    asked = requests(texts[:20])
-    first, second = exact.logits(asked), decider.logits(asked)
-    assert furthest(first, second) < limit
-    if settings["precision"] != "f32":
-        assert furthest(first, second) > 1e-5, "that was not computed in half precision"
-
-
-def test_tuning_and_plans_know_the_engines(other: str, tiny_bundle: Path) -> None:
-    plan = make_plan(Bundle.open(tiny_bundle), probe(), engine=other, tuned=False)
-    assert plan.engine == other
-    assert plan.length_step == (8 if other == "openvino" else 1)
 
 
 def test_features_of_the_samples_are_those_the_tests_give() -> None:
