@@ -61,6 +61,13 @@ class Trial:
     more: list[DataRow]
     changes: dict[str, Any] = field(default_factory=dict)
 
+    def plain(self, train: Sequence[DataRow] | None = None) -> Tuned:
+        """Train with nothing changed; mechanisms that are measured on the same rows share it."""
+        key = tuple(row.place for row in (*(train or self.problem.train), *self.problem.val)), self.problem.settings
+        if _plain.get("key") != key:
+            _plain.update(key=key, tuned=self.tune(train))
+        return _plain["tuned"]
+
     def tune(self, train: Sequence[DataRow] | None = None, **more: Any) -> Tuned:
         """Train as ``julia1 train`` does."""
         parts = Parts(list(train or self.problem.train), self.problem.val, [])
@@ -75,6 +82,9 @@ class Trial:
         return found[specs[0].name][MAIN[specs[0].kind]]
 
 
+_plain: dict[str, Any] = {}
+"""The last plain training and what it was made of."""
+
 Variants = Iterator[tuple[str, float]]
 """What was done, and the figure."""
 
@@ -82,7 +92,8 @@ Variants = Iterator[tuple[str, float]]
 def pooling(args: Namespace, start: Start, seed: int) -> Variants:
     """What the head reads of a text."""
     trial = trial_of(FEW, args, start, seed)
-    for name in ("cls+mean+max", "mean", "cls"):
+    yield "cls+mean+max", trial.figure(trial.plain())
+    for name in ("mean", "cls"):
         trial.changes = {"pooling": name}
         yield name, trial.figure(trial.tune())
 
@@ -90,15 +101,15 @@ def pooling(args: Namespace, start: Start, seed: int) -> Variants:
 def layer_decay(args: Namespace, start: Start, seed: int) -> Variants:
     """Lower rates for lower layers."""
     trial = trial_of(FEW, args, start, seed)
-    for name, value in (("layer-wise rates (0.9)", 0.9), ("one rate", 1.0)):
-        trial.changes = {"layer_decay": value}
-        yield name, trial.figure(trial.tune())
+    yield "layer-wise rates (0.9)", trial.figure(trial.plain())
+    trial.changes = {"layer_decay": 1.0}
+    yield "one rate", trial.figure(trial.tune())
 
 
 def label_vectors(args: Namespace, start: Start, seed: int) -> Variants:
     """Labels compared with the text by vectors, and where those start."""
     trial = trial_of(FEW, args, start, seed)
-    yield "from names and rows", trial.figure(trial.tune())
+    yield "from names and rows", trial.figure(trial.plain())
     with patch("julia1.train.vectors.EXAMPLES", 0):
         yield "from names", trial.figure(trial.tune())
     with patch("julia1.train.fit.NAMED_KINDS", ()):
@@ -109,7 +120,7 @@ def pseudo_labels(args: Namespace, start: Start, seed: int) -> Variants:
     """Rows that the model labels itself."""
     trial = trial_of(FEW, args, start, seed)
     unlabelled = trial.more[:3000]
-    tuned = trial.tune()
+    tuned = trial.plain()
     added = label(tuned, unlabelled, trial.problem.train, PseudoLabels(threshold=0.9, quota=40))
     yield f"with {len(added):,} labelled by the model", trial.figure(trial.tune([*trial.problem.train, *added]))
     yield "labelled rows alone", trial.figure(tuned)
@@ -137,9 +148,10 @@ def language_heads(args: Namespace, start: Start, seed: int) -> Variants:
     trial = trial_of(Task("massive"), args, start, seed)
     train = uneven(trial.problem.train, seed)
     rare = [row for row in trial.measured if row.language == "zh"]
-    for name, value in (("heads by language", True), ("shared head", False)):
-        trial.changes = {"language_heads": value}
-        yield f"{name}, Chinese", trial.figure(trial.tune(train), rare)
+    plain = trial.figure(trial.plain(train), rare)
+    trial.changes = {"language_heads": True}
+    yield "heads by language, Chinese", trial.figure(trial.tune(train), rare)
+    yield "shared head, Chinese", plain
 
 
 def language_balance(args: Namespace, start: Start, seed: int) -> Variants:
@@ -150,8 +162,9 @@ def language_balance(args: Namespace, start: Start, seed: int) -> Variants:
     even = balance(DataSet(train, find_heads(train)), Target(power=0.5), by="language", seed=seed)
     by_text = {(row.text, row.language): row for row in train}
     rows = [by_text[row["text"], row["lang"]] for row in even.rows]
+    plain = trial.figure(trial.plain(train), rare)
     yield "balanced, Chinese", trial.figure(trial.tune(rows), rare)
-    yield "as they are, Chinese", trial.figure(trial.tune(train), rare)
+    yield "as they are, Chinese", plain
 
 
 def windows(args: Namespace, start: Start, seed: int) -> Variants:
@@ -222,13 +235,16 @@ def arguments() -> Namespace:
     made = parser(__doc__)
     made.add_argument("--only", type=lambda s: s.split(","), default=list(ABLATIONS), help="such as pooling,windows")
     made.add_argument("--seeds", type=lambda s: [int(one) for one in s.split(",")], default=list(SEEDS), help="1,2")
+    made.add_argument("--threads", type=int, default=2, help="of PyTorch (default: %(default)s)")
     made.add_argument("--teacher", type=Path, metavar="BUNDLE", help="trained on all of banking77")
     return made.parse_args()
 
 
 def trial_of(task: Task, args: Namespace, start: Start, seed: int) -> Trial:
     """A problem, and rows to measure on that it neither trains on nor stops by."""
-    problem = load_problem(task, args.data, start, seed=seed)
+    problem = load_problem(
+        replace(task, settings={**task.settings, "threads": args.threads}), args.data, start, seed=seed
+    )
     used = {row.place for row in (*problem.train, *problem.val)}
     whole = load_problem(replace(task, per_label=None, rows=None), args.data, start, seed=seed)
     rest = sample([row for row in whole.train if row.place not in used], None)
