@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from julia1 import Choice, ChoiceAnswer, Decider, InputError, Score, ScoreAnswer, TooLongError, YesNo, YesNoAnswer
 from julia1.questions import Question
 from julia1.runtime.calibration import UNCALIBRATED, probabilities
+from julia1.runtime.decider import load
 
 if TYPE_CHECKING:
     from conftest import Exported
@@ -194,9 +196,12 @@ def test_many_states_are_a_list(decider_fp32: Decider, states: Any) -> None:
         decider_fp32.decide_many(states, QUESTIONS)
 
 
-def test_nothing_grows_with_use(decider_fp32: Decider) -> None:
+def test_nothing_grows_with_use(tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("julia1.text.unigram.KEPT_WORDS", 64)
+    decider = load(tiny_bundle, variant="fp32", threads=1)
+
     def call(i: int) -> None:
-        decider_fp32.decide(f"state {i} late order", {f"q{i}": Choice(f"Which {i}?", [f"a{i}", f"b{i}"])})
+        decider.decide(f"state {i} late order", {f"q{i}": Choice(f"Which {i}?", [f"a{i}", f"b{i}"])})
 
     tracemalloc.start()
     try:

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, models
 
 from julia1 import BundleError
 from julia1.text import TextTokenizer
+from julia1.text.library import LibrarySegmenter
 
 RESERVED = ["<s>", "<pad>", "</s>", "<mask>", "[CLS]", "[SEP]", "[MASK]", "[PAD]"]
 TRICKS = [
@@ -101,7 +102,7 @@ def test_a_tokenizer_without_a_mask_is_refused(tmp_path: Path) -> None:
         TextTokenizer.from_file(tmp_path / "tokenizer.json")
 
 
-def test_one_thread_never_wakes_the_pool(tokenizer_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_thread_never_wakes_the_pool(brackets_tokenizer_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Pool:
         def __init__(self, tokenizer: Tokenizer) -> None:
             self._tokenizer = tokenizer
@@ -112,18 +113,18 @@ def test_one_thread_never_wakes_the_pool(tokenizer_file: Path, monkeypatch: pyte
 
     texts = [f"late order {i}" for i in range(40)]
     monkeypatch.delenv("RAYON_NUM_THREADS", raising=False)
-    alone = TextTokenizer.from_file(tokenizer_file, 1)
+    alone = LibrarySegmenter(Tokenizer.from_file(str(brackets_tokenizer_file)), 1)
     alone._tokenizer = Pool(alone._tokenizer)
-    assert alone.ids(texts) == TextTokenizer.from_file(tokenizer_file).ids(texts)
+    assert alone.ids(texts) == TextTokenizer.from_file(brackets_tokenizer_file).ids(texts)
     assert "RAYON_NUM_THREADS" not in os.environ
 
 
 def test_more_threads_bound_the_pool_unless_it_has_a_size(
-    tokenizer_file: Path, monkeypatch: pytest.MonkeyPatch
+    brackets_tokenizer_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAYON_NUM_THREADS", "")
     monkeypatch.delenv("RAYON_NUM_THREADS")
-    TextTokenizer.from_file(tokenizer_file, 3)
+    TextTokenizer.from_file(brackets_tokenizer_file, 3)
     assert os.environ["RAYON_NUM_THREADS"] == "3"
-    TextTokenizer.from_file(tokenizer_file, 5)
+    TextTokenizer.from_file(brackets_tokenizer_file, 5)
     assert os.environ["RAYON_NUM_THREADS"] == "3", "the pool is made once"

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from julia1 import InputError
 from julia1.text import TextTokenizer
+from julia1.text.library import LibrarySegmenter
 from julia1.text.vocabulary import SPECIAL, choose_pieces, count_pieces, trim_tokenizer
 
 CORPUS = {
@@ -129,7 +130,7 @@ def test_text_whose_pieces_went_reads_in_shorter_ones(source: Tokenizer, trimmed
 
 
 def test_the_trimmed_file_serves_the_encoding(trimmed: Tokenizer) -> None:
-    wrapped = TextTokenizer(trimmed)
+    wrapped = TextTokenizer(LibrarySegmenter(trimmed))
     assert [trimmed.id_to_token(i) for i in (wrapped.cls, wrapped.pad, wrapped.sep, wrapped.mask)] == [
         "<s>",
         "<pad>",

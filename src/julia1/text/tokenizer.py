@@ -1,14 +1,17 @@
-"""A thin wrapper around a ``tokenizer.json``: text to piece ids, special tokens by name and never by text."""
+"""A ``tokenizer.json``: text to piece ids, special tokens by name and never by text."""
 
 from __future__ import annotations
 
-import os
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from tokenizers import Tokenizer
 
 from julia1.errors import BundleError
+from julia1.text.library import LibrarySegmenter
+from julia1.text.unigram import UnigramSegmenter
 
 _NAMES = {
     "cls": ("[CLS]", "<s>", "<bos>"),
@@ -17,70 +20,81 @@ _NAMES = {
     "pad": ("[PAD]", "<pad>"),
 }
 
-_FEW = 8
-"""Up to here one call a text is faster than a batch call, which costs a round trip through a thread pool."""
+
+class Segmenter(Protocol):
+    """Cuts text into pieces; no special token is added to it, and none is read in it before it is cut."""
+
+    size: int
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]: ...
+
+    def ids_and_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]: ...
+
+    def piece(self, token_id: int) -> str | None: ...
+
+    def id_of(self, piece: str) -> int | None: ...
+
+    def vocabulary(self) -> dict[str, int]: ...
 
 
 class TextTokenizer:
-    """Tokenizes text with the Rust ``tokenizers`` library.
+    """Tokenizes text.
 
     Text that spells a special token (``<mask>``, ``</s>`` …) is read as ordinary characters: user text can never act
     as a marker.
 
     Args:
-        tokenizer: of the library.
-        threads: that may tokenize at once; the cores without it. The library has one pool for the whole process, made
-            when it is first needed: RAYON_NUM_THREADS says how large, and without that the first tokenizer does.
+        segmenter: cuts text.
 
     Attributes:
         cls, sep, mask, pad: ids of the special tokens.
         vocabulary_size: number of ids.
     """
 
-    def __init__(self, tokenizer: Tokenizer, threads: int | None = None) -> None:
-        tokenizer.no_padding()
-        tokenizer.no_truncation()
-        tokenizer.encode_special_tokens = True
-        self._tokenizer = tokenizer
-        self._alone = threads == 1
-        if threads is not None and not self._alone:
-            os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
-        self.vocabulary_size = int(tokenizer.get_vocab_size())
+    def __init__(self, segmenter: Segmenter) -> None:
+        self._segmenter = segmenter
+        self.vocabulary_size = segmenter.size
         self.cls, self.sep, self.mask, self.pad = (self._special(kind) for kind in ("cls", "sep", "mask", "pad"))
         self._reserved = frozenset((self.cls, self.sep, self.mask, self.pad))
 
     @classmethod
     def from_file(cls, path: Path, threads: int | None = None) -> TextTokenizer:
-        """Read ``tokenizer.json``; raises ``BundleError`` when it is not one."""
+        """Read ``tokenizer.json``.
+
+        Args:
+            path: of the file.
+            threads: that may tokenize at once; see ``LibrarySegmenter``.
+
+        Raises:
+            BundleError: it is not a tokenizer, or has not all special tokens.
+        """
         try:
-            return cls(Tokenizer.from_file(str(path)), threads)
-        except BundleError:
-            raise
+            data = json.loads(path.read_bytes())
+            segmenter: Segmenter = (
+                UnigramSegmenter(data)
+                if UnigramSegmenter.reads(data)
+                else LibrarySegmenter(Tokenizer.from_file(str(path)), threads)
+            )
         except Exception as error:  # the Rust library raises plain Exception
             raise BundleError(f"{path} is not a readable tokenizer file: {error}") from None
+        return cls(segmenter)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Piece ids of each text, without special tokens."""
-        if self._alone or len(texts) <= _FEW:
-            found = [self._tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
-        else:
-            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-            found = [encoding.ids for encoding in encodings]
         return [
             ids if self._reserved.isdisjoint(ids) else self._without_reserved(text)
-            for text, ids in zip(texts, found, strict=True)
+            for text, ids in zip(texts, self._segmenter.ids(texts), strict=True)
         ]
 
     def ids_and_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
         """Piece ids of each text as ``ids`` has them, and the characters of the text that each was made of."""
         found = []
         for text in texts:
-            encoding = self._tokenizer.encode(text, add_special_tokens=False)
-            ids, offsets = encoding.ids, encoding.offsets
+            ids, offsets = self._segmenter.ids_and_offsets(text)
             if not self._reserved.isdisjoint(ids):
                 spaced = self._spaced(text)
-                encoding = self._tokenizer.encode(spaced, add_special_tokens=False)
-                kept = [(i, place) for i, place in zip(encoding.ids, encoding.offsets, strict=True) if self._usable(i)]
+                pieces = zip(*self._segmenter.ids_and_offsets(spaced), strict=True)
+                kept = [(i, place) for i, place in pieces if self._usable(i)]
                 original = _places_before(text, spaced)
                 ids = [i for i, _ in kept]
                 offsets = [(original[start], original[end]) for _, (start, end) in kept]
@@ -89,22 +103,21 @@ class TextTokenizer:
 
     def piece(self, token_id: int) -> str:
         """The text of a piece, '' for an id that there is not."""
-        return self._tokenizer.id_to_token(token_id) or ""
+        return self._segmenter.piece(token_id) or ""
 
     def vocabulary(self) -> dict[str, int]:
         """Every piece with its id."""
-        found: dict[str, int] = self._tokenizer.get_vocab()
-        return found
+        return self._segmenter.vocabulary()
 
     def _without_reserved(self, text: str) -> list[int]:
         """Piece ids of a text that spells a special token which is also a piece of the model's vocabulary."""
-        ids: list[int] = self._tokenizer.encode(self._spaced(text), add_special_tokens=False).ids
+        (ids,) = self._segmenter.ids([self._spaced(text)])
         return [i for i in ids if self._usable(i)]
 
     def _spaced(self, text: str) -> str:
         """The text with a blank in every special token that it spells."""
         for token_id in sorted(self._reserved):
-            name = str(self._tokenizer.id_to_token(token_id))
+            name = self.piece(token_id)
             text = text.replace(name, f"{name[0]} {name[1:]}")
         return text
 
@@ -113,9 +126,9 @@ class TextTokenizer:
 
     def _special(self, kind: str) -> int:
         for name in _NAMES[kind]:
-            token_id = self._tokenizer.token_to_id(name)
+            token_id = self._segmenter.id_of(name)
             if token_id is not None:
-                return int(token_id)
+                return token_id
         raise BundleError(f"the tokenizer has no {kind} token (looked for {', '.join(_NAMES[kind])})")
 
 
