@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -38,6 +39,8 @@ class Task:
         answer: the field that is learned.
         per_label: take so many training rows of each label; all when ``None``.
         rows: train on so many, drawn at random; all when ``None``.
+        pairs: instead of the label of a text, learn whether two texts have the same one: from so many rows of a split,
+            each beside another of its label and beside one of another label, both drawn at random.
         settings: what differs from the defaults, such as how many tokens are read.
         by_language: also print a figure for each language.
     """
@@ -46,6 +49,7 @@ class Task:
     answer: str = ""
     per_label: int | None = None
     rows: int | None = None
+    pairs: int | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     by_language: bool = False
 
@@ -93,6 +97,10 @@ def load_problem(task: Task, data: Path, start: Start, rows: int | None = None, 
         parts["val"], train = [train[i] for i in cut.val], [train[i] for i in cut.train]
     if task.per_label is not None:
         train = few(train, task.per_label, seed)
+    if task.pairs:
+        train, parts["val"], parts["test"] = (
+            pairs_of(part, task.pairs, seed) for part in (train, parts["val"], parts["test"])
+        )
     train = sample(train, rows or task.rows)
     settings = replace(FineTuning(), seed=seed % 1000, **{"max_tokens": 64, **task.settings})
     pair = reads_pairs(train, settings)
@@ -133,3 +141,18 @@ def few(rows: Sequence[DataRow], number: int, seed: int = SEED) -> list[DataRow]
     for row in rows:
         by_label[str(row.answers["answer"])].append(row)
     return [row for own in by_label.values() for row in sample(own, number, seed)]
+
+
+def pairs_of(rows: Sequence[DataRow], number: int, seed: int) -> list[DataRow]:
+    """Two pairs for each of so many rows: one with a text of the same label, one with a text of another."""
+    rng = random.Random(seed)
+    pairs = []
+    for row in sample(rows, number, seed):
+        own = row.answers["answer"]
+        for same in (True, False):
+            others = [other for other in rows if (other.answers["answer"] == own) == same and other is not row]
+            if others:
+                other = rng.choice(others)
+                place = f"{row.place} with {other.place}"
+                pairs.append(replace(row, place=place, second=other.text, answers={"answer": Match(same)}))
+    return pairs

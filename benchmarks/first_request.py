@@ -6,7 +6,7 @@ others, of their ratio, and its largest value; by the clock, and in CPU time, wh
 
   new questions    every request brings three questions of its own: the same work for all
   same questions   the first request also has their options read, which are then kept
-  warmed up        the same after ``decider.warm_up(questions)``, as a service does that knows what it asks
+  loaded with them the same after ``load(questions=...)``, as a service does that knows what it asks
   60 options       the same with one question of 60 options
   fixed heads      a model that is asked without questions
 
@@ -56,8 +56,8 @@ OPEN: dict[str, tuple[int, Ask]] = {
     "5 words, same questions": (5, lambda number: new_questions(0)),
     "40 words, same questions": (40, lambda number: new_questions(0)),
     "40 words, 60 options": (40, many_options),
-    "5 words, warmed up": (5, lambda number: new_questions(0)),
-    "40 words, warmed up": (40, lambda number: new_questions(0)),
+    "5 words, loaded with them": (5, lambda number: new_questions(0)),
+    "40 words, loaded with them": (40, lambda number: new_questions(0)),
 }
 FIXED: dict[str, tuple[int, Ask]] = {f"{name}, fixed heads": (n, lambda number: None) for name, n in LENGTHS.items()}
 CASES = OPEN | FIXED
@@ -111,11 +111,10 @@ def in_a_process(args: argparse.Namespace, case: str) -> dict[str, float]:
 
 def measured(args: argparse.Namespace) -> dict[str, float]:
     """Seconds of the load, of the first request and of the median of the others."""
-    decider, *load = timed(lambda: julia1.load(bundle_path(args), variant=args.variant))
     rng = random.Random(SEED)
     words, questions = CASES[args.case]
-    if args.case.endswith("warmed up"):
-        decider.warm_up(questions(0))
+    known = questions(0) if args.case.endswith("loaded with them") else None
+    decider, *load = timed(lambda: julia1.load(bundle_path(args), variant=args.variant, questions=known))
     numbers = range(1 + args.following)
     requests = [request(decider, made_up_text(rng, words), questions(number)) for number in numbers]
     seconds = np.array([timed(ask)[1:] for ask in requests])

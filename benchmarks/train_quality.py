@@ -38,6 +38,7 @@ TASKS = {
     "asap_sample": Task("asap_sample", settings={"max_tokens": 256}),
     "told_br score": Task("told_br", answer="score", rows=4000),
     "pawsx_zh": Task("pawsx_zh", settings={"max_tokens": 128}),
+    "banking77 pairs": Task("banking77", pairs=2000),
     "xsid_slots": Task("xsid_slots"),
 }
 

@@ -103,3 +103,17 @@ def test_questions_that_were_warmed_up_have_no_option_left_to_read(tiny_bundle: 
     assert engine.texts == 0
     with pytest.raises(InputError, match="no questions"):
         decider.warm_up({})
+
+
+def test_a_load_reads_the_questions_that_it_is_given(tiny_bundle: Path) -> None:
+    questions = {"q": Choice("Which?", ["food", "music", "sport"])}
+    decider = load(tiny_bundle, variant="fp32", threads=1, questions=questions)
+    engine = Counting(decider._scorer._engine)
+    decider._scorer._engine = engine
+    decider.decide("late order", questions)
+    assert engine.texts == 0
+
+
+def test_questions_without_a_warm_up_are_refused(tiny_bundle: Path) -> None:
+    with pytest.raises(InputError, match="leave warm_up=False out, or the questions"):
+        load(tiny_bundle, warm_up=False, questions={"q": Choice("Which?", ["a", "b"])})

@@ -53,6 +53,7 @@ def load(
     tuned: bool = True,
     option_memory: int = OPTION_MEMORY,
     warm_up: bool = True,
+    questions: Mapping[str, Question] | None = None,
 ) -> Decider:
     """Load a bundle and return a warmed decider.
 
@@ -67,10 +68,14 @@ def load(
         option_memory: tokens of option text whose reading is kept for later calls, so that a question asked again costs
             only the state; 0 keeps none. The least recently used go first.
         warm_up: answer a few made-up questions first, so that the first real one is not slower than the rest.
+        questions: those that will be asked, for a model that answers open questions: their options are read now, so
+            that the first request pays for its text alone, like the later ones.
 
     Raises:
         BundleError: the bundle is missing, damaged or of another format.
-        InputError: there is no such variant, or no such version in the registry, or a number makes no sense.
+        InputError: there is no such variant, or no such version in the registry, or a number makes no sense;
+            ``questions`` without ``warm_up``, or for a model with fixed heads.
+        TooLongError: an instruction or option over its budget.
         EngineError: nothing in it runs on this machine.
         MissingExtraError: the engine that is asked for is not installed.
     """
@@ -78,9 +83,11 @@ def load(
     plan = make_plan(opened, probe(), variant=variant, engine=engine, threads=threads, tuned=tuned)
     if option_memory < 0:
         raise InputError(f"option_memory is {option_memory}: a number of tokens, or 0 to keep none")
+    if questions is not None and not warm_up:
+        raise InputError("questions are read at the warm-up: leave warm_up=False out, or the questions")
     decider = Decider(opened.manifest, *open_plan(opened, plan), plan, option_memory)
     if warm_up:
-        decider.warm_up()
+        decider.warm_up(questions)
     return decider
 
 
