@@ -29,6 +29,7 @@ from julia1.cli import (
     export,
     golden,
     models,
+    optimize,
     pack,
     registry,
     soak,
@@ -56,6 +57,7 @@ COMMANDS = (
     registry,
     export,
     diagnose,
+    optimize,
     completion,
     version,
 )

@@ -254,6 +254,9 @@ def _require_free(arguments: argparse.Namespace) -> None:
 class Extra:
     """Answers a missing library with the line that installs it."""
 
+    def __init__(self, name: str = "train") -> None:
+        self._name = name
+
     def __enter__(self) -> None:
         return None
 
@@ -261,7 +264,7 @@ class Extra:
         if isinstance(error, ModuleNotFoundError):
             package = (error.name or "").partition(".")[0]
             if package != "julia1":
-                raise MissingExtraError(package, "train") from None
+                raise MissingExtraError(package, self._name) from None
 
 
 def _part(parts: Any, name: str, run: Callable[[argparse.Namespace], int], help_text: str) -> argparse.ArgumentParser:

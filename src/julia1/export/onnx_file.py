@@ -107,7 +107,7 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
             kept.append(node)
     used = {name for node in kept for name in node.input} | {output.name for output in graph.output}
     tensors = [
-        stored[name] if name in stored else numpy_helper.from_array(np.ascontiguousarray(value), name)
+        stored[name] if name in stored else numpy_helper.from_array(np.asarray(value, order="C"), name)
         for name, value in constants.items()
         if name in used
     ]
