@@ -6,7 +6,7 @@ the order anew.
 
   pooling, layer_decay, label_vectors     banking77, 10 rows a class
   pseudo_labels, teacher                  banking77, 10 rows a class; further rows without labels; a teacher of all rows
-  language_heads, language_balance        massive, 4,000 English and 400 Chinese rows
+  language_heads, language_balance        massive, 4,000 English and 400 Chinese rows, 5 epochs
   windows                                 movie_reviews_long, 400 reviews
   features                                nlupp with its column subset (banking or hotels)
 """
@@ -41,6 +41,7 @@ from julia1.train.start import Start, start_from_bundle
 from julia1.train.teaching import find_teacher
 
 FEW = Task("banking77", per_label=10)
+UNEVEN = Task("massive", settings={"epochs": 5})
 MEASURED = 2500
 SEEDS = (1, 2)
 
@@ -145,7 +146,7 @@ def teacher(args: Namespace, start: Start, seed: int) -> Variants:
 
 def language_heads(args: Namespace, start: Start, seed: int) -> Variants:
     """Heads for each language; figures of the rare one."""
-    trial = trial_of(Task("massive"), args, start, seed)
+    trial = trial_of(UNEVEN, args, start, seed)
     train = uneven(trial.problem.train, seed)
     rare = [row for row in trial.measured if row.language == "zh"]
     plain = trial.figure(trial.plain(train), rare)
@@ -156,7 +157,7 @@ def language_heads(args: Namespace, start: Start, seed: int) -> Variants:
 
 def language_balance(args: Namespace, start: Start, seed: int) -> Variants:
     """Rows of the rare language repeated (``julia1 data balance --by language --power 0.5``); its figures."""
-    trial = trial_of(Task("massive"), args, start, seed)
+    trial = trial_of(UNEVEN, args, start, seed)
     train = uneven(trial.problem.train, seed)
     rare = [row for row in trial.measured if row.language == "zh"]
     even = balance(DataSet(train, find_heads(train)), Target(power=0.5), by="language", seed=seed)
