@@ -7,7 +7,7 @@ the order anew.
   pooling, layer_decay, label_vectors     banking77, 10 rows a class
   pseudo_labels, teacher                  banking77, 10 rows a class; further rows without labels; a teacher of all rows
   language_heads, language_balance        massive, 4,000 English and 400 Chinese rows, 5 epochs
-  windows                                 movie_reviews_long, 400 reviews
+  windows                                 movie_reviews_long, 240 reviews
   features                                nlupp with its column subset (banking or hotels)
 """
 
@@ -170,9 +170,9 @@ def language_balance(args: Namespace, start: Start, seed: int) -> Variants:
 
 def windows(args: Namespace, start: Start, seed: int) -> Variants:
     """Long texts in parts, or cut."""
-    task = Task("movie_reviews_long", rows=400, settings={"max_tokens": 128, "epochs": 4})
+    task = Task("movie_reviews_long", rows=240, settings={"max_tokens": 128, "epochs": 4})
     trial = trial_of(task, args, start, seed)
-    trial.measured = sample(trial.measured, 600)
+    trial.measured = sample(trial.measured, 300)
     for name, changes in {
         "8 windows of 128, attention": {"windows": 8, "aggregation": "attention"},
         "8 windows of 128, mean": {"windows": 8},

@@ -66,17 +66,18 @@ class TextCnn(nn.Module):
 class SmallBert(nn.Module):
     """A classifier of transformers with its logits alone."""
 
-    def __init__(self, layers: int = 3) -> None:
+    def __init__(self, layers: int = 3, vocabulary: int = 80) -> None:
         from transformers import BertConfig, BertForSequenceClassification
 
         super().__init__()
         config = BertConfig(
-            vocab_size=80,
+            vocab_size=vocabulary,
             hidden_size=16,
             num_hidden_layers=layers,
             num_attention_heads=2,
             intermediate_size=32,
             num_labels=5,
+            initializer_range=0.3,
         )
         self.model = BertForSequenceClassification(config)
 

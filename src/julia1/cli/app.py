@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     parser = build_parser()
-    arguments, extra = parser.parse_known_args(argv)
+    arguments, extra = parser.parse_known_args(optimize.spelled_out(sys.argv[1:] if argv is None else argv))
     if extra:
         own: Parser = arguments.parser
         own.error(_not_known(extra[0], own))

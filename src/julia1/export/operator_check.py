@@ -17,7 +17,7 @@ from julia1.export.modernbert_graph import FULL, SLIDING
 MOST_TABLE = 64e6
 """Bytes of an embedding table, above which it is most of a bundle."""
 PIECE_MEMORY = 1100
-"""Bytes that a piece of a Unigram vocabulary takes in the tokenizer's memory."""
+"""Bytes that a piece takes in the memory of the library's tokenizer; a Unigram vocabulary takes a third of it."""
 
 
 @dataclass(frozen=True)

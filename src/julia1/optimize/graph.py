@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -192,6 +192,15 @@ def new_session(model: onnx.ModelProto, optimised: bool = False) -> Any:
         raise InputError(f"ONNX Runtime does not take this model: {first_line(error)}") from None
 
 
+def with_outputs(model: onnx.ModelProto, tensors: Iterable[str]) -> onnx.ModelProto:
+    """A copy of a model that gives inner tensors too, behind its own outputs."""
+    shown = onnx.ModelProto()
+    shown.CopyFrom(model)
+    known = {value.name for value in shown.graph.output}
+    shown.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in tensors if name not in known)
+    return shown
+
+
 def run(session: Any, outputs: Sequence[str] | None, feeds: Arrays) -> list[Any]:
     """What a session gives; raises ``InputError`` when it fails."""
     try:
@@ -228,12 +237,8 @@ def _declared(model: onnx.ModelProto) -> dict[str, Tensor]:
 
 def _seen(model: onnx.ModelProto, feeds: Arrays) -> dict[str, Tensor]:
     """Every tensor of one run: all of them are made outputs, and nothing is fused."""
-    shown = onnx.ModelProto()
-    shown.CopyFrom(model)
-    known = {value.name for value in shown.graph.output}
-    inner = [name for node in shown.graph.node for name in node.output if name and name not in known]
-    shown.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in inner)
-    session = new_session(shown)
+    inner = [name for node in model.graph.node for name in node.output if name]
+    session = new_session(with_outputs(model, inner))
     names = [value.name for value in session.get_outputs()]
     found = {name: _as_tensor(value) for name, value in zip(names, run(session, names, feeds), strict=True)}
     return found | {name: Tensor(value.shape, value.dtype.name) for name, value in feeds.items()}
