@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from julia1.bench.soaking import Recording
-from julia1.bench.trends import LEAST_BLOCKS, Growth, Interval, growth, quantile_ratio
+from julia1.bench.trends import LEAST_BLOCKS, Growth, growth, quantile_ratio
 from julia1.bench.verdicts import Verdict, judged
+from julia1.train.scores import Interval
 
 SHOWN_POINTS = 500
 """Of each series in a report, at most."""

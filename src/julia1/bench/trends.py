@@ -27,6 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from julia1.train.scores import Interval
+
 BLOCKS = 60
 LEAST_BLOCKS = 20
 STRETCHES = 10
@@ -44,15 +46,6 @@ _DEVIATION = 1.4826 * 1.2533
 """The median of absolute deviations times this, over the root of n, is the standard error of a median."""
 
 FloatArray = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Interval:
-    """An estimate and its 95 % confidence interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from julia1.errors import InputError
-from julia1.train.scores import area_under_curve, macro_f1
+from julia1.train.scores import Interval, area_under_curve, macro_f1
 
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
@@ -19,15 +19,6 @@ ROUNDS = 1000
 CONFIDENCE = 0.95
 LEAST_ROWS = 10
 """Of a class whose recall is guarded: of fewer, one row is 10 points or more."""
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A figure and where it lies with 95 % confidence."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)

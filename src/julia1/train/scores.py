@@ -5,11 +5,22 @@ They are Python's own floats: a checkpoint that held others could not be read ag
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 BoolArray = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.integer]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate and its 95 % confidence interval."""
+
+    value: float
+    low: float
+    high: float
 
 
 def f1(right: BoolArray, given: BoolArray) -> float:
