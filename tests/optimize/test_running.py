@@ -17,10 +17,13 @@ import yaml
 from graph_samples import SmallBert, TextCnn, bert_inputs, exported
 from torch import nn
 
+from julia1 import InputError
 from julia1.cli.app import main
 from julia1.export.onnx_file import read_model
 from julia1.optimize import running
+from julia1.optimize.config import ModelFiles
 from julia1.optimize.graph import new_session, run
+from julia1.optimize.rows import class_names, read_unlabelled
 from julia1.optimize.steps import Attempt, Quantizer
 
 CLASSES = 4
@@ -111,9 +114,6 @@ def test_texts_go_through_the_tokenizer(tokenizer_file: Path, tmp_path: Path) ->
     shutil.copyfile(tokenizer_file, tmp_path / "tokenizer.json")
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(WORDS, rng.integers(1, 12))) for _ in range(60)]
-    from julia1.optimize.config import ModelFiles
-    from julia1.optimize.rows import read_unlabelled
-
     (tmp_path / "plain.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     inputs = ["input_ids", "attention_mask"]
     feeds = read_unlabelled(ModelFiles(str(file), ""), inputs, tmp_path / "plain.jsonl", 100, 0)
@@ -292,6 +292,25 @@ def test_a_label_that_the_model_does_not_have_is_named(folder: Path, capsys: pyt
     np.savez(folder / "rows.npz", **stored)
     assert optimize(folder, config(model__labels=["a", "b", "c", "d"])) == 2
     assert "a row has the label 9, and the model gives 4 logits" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"id2label": {str(number): f"c{number}" for number in range(12)}},
+        {"heads": [{"name": "answer", "labels": [f"c{number}" for number in range(12)]}]},
+    ],
+)
+def test_labels_are_read_beside_the_model_in_their_order(tmp_path: Path, content: dict[str, Any]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    assert class_names(ModelFiles(str(tmp_path / "m.onnx"), "")) == [f"c{number}" for number in range(12)]
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"id2label": {"a": "b"}}', '{"heads": 3}'])
+def test_a_config_that_does_not_say_the_labels_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(InputError, match=r"config\.json does not say the labels"):
+        class_names(ModelFiles(str(tmp_path / "m.onnx"), ""))
 
 
 def test_what_is_quantized_already_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

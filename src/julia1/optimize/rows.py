@@ -90,12 +90,15 @@ def class_names(model: ModelFiles) -> list[str]:
         return list(model.labels)
     config = Path(model.input_path).parent / "config.json"
     try:
-        named: dict[str, Any] = json.loads(config.read_text(encoding="utf-8")).get("id2label") or {}
+        data: dict[str, Any] = json.loads(config.read_text(encoding="utf-8"))
+        named = data.get("id2label") or {}
+        heads = data.get("heads") or [{}]
+        # of Hugging Face, or of julia1 export
+        return [str(named[key]) for key in sorted(named, key=int)] or list(map(str, heads[0].get("labels") or []))
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, AttributeError) as error:
-        raise InputError(f"{config} is no JSON object: {error}; name the labels in the file") from None
-    return [str(named[key]) for key in sorted(named, key=int)]
+    except (OSError, ValueError, AttributeError, LookupError, TypeError) as error:
+        raise InputError(f"{config} does not say the labels: {error}; name them in the key labels") from None
 
 
 def _from_text(model: ModelFiles, inputs: Sequence[str], data: Path, labelled: bool = True) -> Rows:
