@@ -42,7 +42,7 @@ NEIGHBOURS, CHECKED = 7, 60
 
 
 def main() -> None:
-    made = parser(__doc__, data=False)
+    made = parser(__doc__, model=False, data=False)
     made.add_argument("--onnx", type=Path, required=True, metavar="FILE", help="the classifier, in fp32")
     made.add_argument("--rows-file", type=Path, required=True, metavar="FILE", help="labelled rows, or .npz")
     made.add_argument("--tokenizer", metavar="FILE", help="tokenizer.json (default: the one beside the model)")
