@@ -10,7 +10,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from julia1.bundle.files import write_whole
 from julia1.cli.data import Extra
 from julia1.cli.data_text import parse_yaml, read_text
 from julia1.cli.flags import Commands, add_json, positive
@@ -218,6 +217,8 @@ def analyze(arguments: argparse.Namespace) -> int:
 
 
 def _write(place: Path, content: str | bytes) -> None:
+    from julia1.bundle.files import write_whole
+
     try:
         write_whole(place, content)
     except OSError as error:
