@@ -58,13 +58,15 @@ def main() -> None:
     rows = Rows(whole.feeds[half:], whole.wanted[half:], whole.classes)
     calibration = list(whole.feeds[:half][: args.calibrate])
     models = {"fp32": model}
+    judged = {"fp32": logits_of(new_session(model, optimised=True), rows)}
     for name, make in ways(OperatorGraph(model, calibration[0]), args.onnx, calibration):
         print(f"  {name}", file=sys.stderr, flush=True)
         try:
-            models[name] = make()
+            made_model = make()
+            judged[name] = logits_of(new_session(made_model, optimised=True), rows)
+            models[name] = made_model
         except Exception as error:  # a peer that fails is a result too
-            print(f"  {name} failed: {error}", file=sys.stderr)
-    judged = {name: logits_of(new_session(one, optimised=True), rows) for name, one in models.items()}
+            print(f"{name} failed: {error}", flush=True)
     stages = {
         stage.name: stage for stage in measure(models, rows.feeds, lambda line: print(f"  {line}", file=sys.stderr))
     }

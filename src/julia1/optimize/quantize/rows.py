@@ -90,79 +90,70 @@ def quantize_tables(rewriter: Rewriter, graph: OperatorGraph) -> None:
 
 
 class _Shared:
-    """What layers that read the same value share: its codes, its steps and the shape before its last axis."""
+    """What layers that read the same value share: its codes and its steps."""
 
     def __init__(self, rewriter: Rewriter, scales: Mapping[str, FloatArray]) -> None:
         self._rewriter = rewriter
         self.scales = scales
-        self._made: dict[str, tuple[str, str, str]] = {}
+        self._made: dict[str, tuple[str, str]] = {}
         constant = rewriter.constant
-        self.axis = constant(np.array([1]), "rows.axis")
-        self.start, self.end = constant(np.array([0]), "rows.start"), constant(np.array([-1]), "rows.end")
-        self.share = constant(np.float32(1 / 127), "rows.share")
-        self.least = constant(np.float32(1e-30), "rows.least")
+        self._last, self._flat = constant(np.array([-1]), "rows.last"), constant(np.array([-1]), "rows.flat")
+        self._share = constant(np.float32(1 / 127), "rows.share")
+        self._least = constant(np.float32(1e-30), "rows.least")
         self.zero = constant(np.uint8(ZERO_POINT), "rows.zero_point")
 
-    def of(self, value: str, width: int, nodes: list[onnx.NodeProto]) -> tuple[str, str, str]:
-        """Names of the uint8 codes ``[rows, width]``, the steps ``[rows, 1]`` and the leading axes; adds what makes
-        them to ``nodes`` the first time."""
+    def of(self, value: str, width: int, nodes: list[onnx.NodeProto]) -> tuple[str, str]:
+        """Names of the uint8 codes, shaped like the value, and of the steps ``[..., 1]``; adds what makes them to
+        ``nodes`` the first time."""
         if value in self._made:
             return self._made[value]
-        name = self._rewriter.name
-        shape, lead, flat, size, largest, least, step, count, zeros, codes, column = (
-            name(f"{value}.{part}")
-            for part in (
-                "shape", "lead", "flat", "size", "largest", "least", "step", "count", "zeros", "codes", "column"
-            )
-        )  # fmt: skip
-        rows = self._rewriter.constant(np.array([-1, width]), f"{value}.rows")
-        read = value
+        name, read = self._rewriter.name, value
         if value in self.scales:
             read = name(f"{value}.even")
             nodes.append(node("Mul", [value, self._rewriter.constant(1 / self.scales[value], f"{value}.scale")], read))
+        parts = ("size", "largest", "least", "step", "steps", "count", "zeros", "shape", "flat", "flat_codes", "codes")
+        size, largest, least, step, flat_step, count, zeros, shape, flat, flat_codes, codes = (
+            name(f"{value}.{part}") for part in parts
+        )
+        rows = self._rewriter.constant(np.array([-1, width]), f"{value}.rows")
         nodes += [
-            node("Shape", [value], shape),
-            node("Slice", [shape, self.start, self.end], lead),
-            node("Reshape", [read, rows], flat),
-            node("Abs", [flat], size),
+            node("Abs", [read], size),
             self._largest(size, largest),
-            node("Max", [largest, self.least], least),
-            node("Mul", [least, self.share], step),
-            node("Shape", [step], count),
+            node("Max", [largest, self._least], least),
+            node("Mul", [least, self._share], step),
+            # one step a row takes a list of steps and two axes
+            node("Reshape", [step, self._flat], flat_step),
+            node("Shape", [flat_step], count),
             node("Expand", [self.zero, count], zeros),
-            node("QuantizeLinear", [flat, step, zeros], codes, axis=0),
-            node("Unsqueeze", [step, self.axis], column),
+            node("Shape", [read], shape),
+            node("Reshape", [read, rows], flat),
+            node("QuantizeLinear", [flat, flat_step, zeros], flat_codes, axis=0),
+            node("Reshape", [flat_codes, shape], codes),
         ]
-        self._made[value] = codes, column, lead
+        self._made[value] = codes, step
         return self._made[value]
 
     def _largest(self, size: str, output: str) -> onnx.NodeProto:
         if self._rewriter.opset < AXES_AS_INPUT:
-            return node("ReduceMax", [size], output, axes=[1], keepdims=0)
-        return node("ReduceMax", [size, self.axis], output, keepdims=0)
+            return node("ReduceMax", [size], output, axes=[-1], keepdims=1)
+        return node("ReduceMax", [size, self._last], output, keepdims=1)
 
 
 def _replace(rewriter: Rewriter, shared: _Shared, layer: Linear, most: int) -> None:
     nodes: list[onnx.NodeProto] = []
-    inputs, outputs = layer.weight.shape
-    codes, column, lead = shared.of(layer.value, inputs, nodes)
+    codes, step = shared.of(layer.value, layer.weight.shape[0], nodes)
     scale = shared.scales.get(layer.value)
-    weight, steps = steps_by_column(layer.weight if scale is None else layer.weight * scale[:, None], most)
+    weight, columns = steps_by_column(layer.weight if scale is None else layer.weight * scale[:, None], most)
     output = layer.operator.outputs[0]
-    integers, floats, by_column, by_row, shape, shaped = (
-        rewriter.name(f"{output}.{part}")
-        for part in ("integers", "floats", "by_column", "by_row", "out_shape", "shaped")
+    integers, floats, by_column, by_row = (
+        rewriter.name(f"{output}.{part}") for part in ("integers", "floats", "by_column", "by_row")
     )
-    stored = rewriter.constant(weight, f"{output}.int8")
-    width = rewriter.constant(np.array([outputs]), f"{output}.width")
     nodes += [
-        node("MatMulInteger", [codes, stored, shared.zero], integers),
+        node("MatMulInteger", [codes, rewriter.constant(weight, f"{output}.int8"), shared.zero], integers),
         node("Cast", [integers], floats, to=TensorProto.FLOAT),
-        node("Mul", [floats, rewriter.constant(steps, f"{output}.steps")], by_column),
-        node("Mul", [by_column, column], by_row),
-        node("Concat", [lead, width], shape, axis=0),
-        node("Reshape", [by_row, shape], shaped if layer.bias else output),
+        node("Mul", [floats, rewriter.constant(columns, f"{output}.steps")], by_column),
+        node("Mul", [by_column, step], by_row if layer.bias else output),
     ]
     if layer.bias:
-        nodes.append(node("Add", [shaped, layer.bias], output))
+        nodes.append(node("Add", [by_row, layer.bias], output))
     rewriter.replace(layer.operator, nodes)
