@@ -107,7 +107,8 @@ def optimize(config: OptimizeConfig, tell: Tell) -> Result:
     run = _Run(config, output, source, tell)
     session = new_session(model, optimised=True)
     before = logits_of(session, rows)
-    baseline = figures(before, rows.wanted)
+    found = figures(before, rows.wanted)
+    baseline = {name: found[name] for name in dict.fromkeys([*config.evaluation.metrics, *found]) if name in found}
     tell("baseline: " + ", ".join(f"{name} {value:.4f}" for name, value in baseline.items()))
     models = {"baseline": model}
     tries: list[Try] = []
