@@ -10,7 +10,7 @@ from onnx import helper
 
 from julia1.errors import InputError, VerificationError
 from julia1.export.onnx_file import folded
-from julia1.optimize.graph import Arrays, Operator, OperatorGraph, new_session, run
+from julia1.optimize.graph import Arrays, Operator, OperatorGraph, inner_names, new_session, run
 
 TOLERANCE = 1e-5
 """Largest difference of an output that a clean-up may make, as a share of the output's largest value."""
@@ -49,7 +49,7 @@ def find_waste(graph: OperatorGraph) -> Waste:
             if one.kind != "Constant":
                 constant.append(one.name)
     read = {name for one in graph.operators for name in one.inputs} | set(graph.outputs)
-    inner = _read_inside(graph.model.graph)
+    inner = inner_names(graph.model.graph.node)
     unread = tuple(name for name in stored if name not in read and name not in inner)
     twice = _same(graph.model)
     return Waste(
@@ -114,17 +114,6 @@ def is_random(graph: OperatorGraph, one: Operator) -> bool:
     return bool(mode) and not (graph.is_constant(mode) and not np.any(graph.value(mode)))
 
 
-def _read_inside(graph: onnx.GraphProto) -> set[str]:
-    """Names that graphs inside operators read."""
-    found: set[str] = set()
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
-                found |= {name for one in inner.node for name in one.input} | _read_inside(inner)
-                found |= {value.name for value in inner.output}
-    return found
-
-
 def _same(model: onnx.ModelProto) -> dict[str, str]:
     groups: dict[tuple[object, ...], str] = {}
     found = {}
@@ -143,23 +132,22 @@ def _point_at_first(model: onnx.ModelProto) -> None:
     for node in model.graph.node:
         node.input[:] = [twice.get(name, name) for name in node.input]
     kept = [tensor for tensor in model.graph.initializer if tensor.name not in twice or tensor.name in outputs]
-    if not _read_inside(model.graph) & twice.keys():
+    if not inner_names(model.graph.node) & twice.keys():
         del model.graph.initializer[:]
         model.graph.initializer.extend(kept)
 
 
 def _drop(model: onnx.ModelProto, graph: OperatorGraph) -> None:
     """Take out what leads nowhere and what does nothing."""
-    waste = find_waste(graph)
-    dead, nothing = set(waste.dead), set(waste.nothing)
-    inner = _read_inside(graph.model.graph)
+    inner = inner_names(graph.model.graph.node)
+    dead = set(_dead(graph, inner))
     instead: dict[str, str] = {}
     kept = []
     for node, one in zip(model.graph.node, graph.operators, strict=True):
         if one.name in dead:
             continue
         node.input[:] = [instead.get(name, name) for name in node.input]
-        if one.name in nothing and node.output[0] not in graph.outputs and node.output[0] not in inner:
+        if _does_nothing(graph, one) and node.output[0] not in graph.outputs and node.output[0] not in inner:
             instead[node.output[0]] = node.input[0]
             continue
         kept.append(helper.make_node(node.op_type, node.input, node.output, node.name, domain=node.domain))

@@ -159,6 +159,17 @@ class OperatorGraph:
         return replace(made, multiplications=_multiplications(made, self.tensors))
 
 
+def inner_names(nodes: Iterable[onnx.NodeProto]) -> set[str]:
+    """Names that the graphs inside operators (``If``, ``Loop``) read or give."""
+    found: set[str] = set()
+    for node in nodes:
+        for attribute in node.attribute:
+            for inner in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
+                found |= {name for one in inner.node for name in one.input} | inner_names(inner.node)
+                found |= {value.name for value in inner.output}
+    return found
+
+
 def domain_name(domain: str) -> str:
     """The name of an operator domain; the standard one is called by its long name."""
     return "ai.onnx" if domain in OWN_DOMAINS else domain

@@ -69,7 +69,9 @@ class TextTokenizer:
             BundleError: it is not a tokenizer, or has not all special tokens.
         """
         try:
-            data = json.loads(path.read_bytes())
+            content = path.read_bytes()
+            # the library reads the file itself: a large one of another kind is not read twice
+            data = json.loads(content) if b'"Unigram"' in content else {}
             segmenter: Segmenter = (
                 UnigramSegmenter(data)
                 if UnigramSegmenter.reads(data)

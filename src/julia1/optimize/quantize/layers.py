@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from julia1.errors import InputError
-from julia1.optimize.graph import Operator, OperatorGraph
+from julia1.optimize.graph import Operator, OperatorGraph, inner_names
 
 FloatArray = npt.NDArray[np.float32]
 LEAST_OPSET = 13
@@ -133,7 +133,7 @@ class Rewriter:
             nodes += self._instead.get(one.name, [node])
         nodes = _without_unread(nodes, self._graph.outputs)
         tensors = {tensor.name: tensor for tensor in self._graph.model.graph.initializer} | self._stored
-        read = {name for one in nodes for name in (*one.input, *_inner_names(one))} | set(self._graph.outputs)
+        read = {name for one in nodes for name in one.input} | inner_names(nodes) | set(self._graph.outputs)
         del made.graph.node[:], made.graph.initializer[:]
         made.graph.node.extend(nodes)
         made.graph.initializer.extend(tensor for name, tensor in tensors.items() if name in read)
@@ -173,22 +173,13 @@ def _plain(one: Operator) -> bool:
     return not attributes.get("transA") and attributes.get("alpha", 1.0) == 1.0 and attributes.get("beta", 1.0) == 1.0
 
 
-def _inner_names(node: onnx.NodeProto) -> Iterator[str]:
-    for attribute in node.attribute:
-        for graph in (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs):
-            for inner in graph.node:
-                yield from inner.input
-                yield from _inner_names(inner)
-
-
 def _without_unread(nodes: Sequence[onnx.NodeProto], outputs: Collection[str]) -> list[onnx.NodeProto]:
     """Constants and names of constants that nobody reads any more are left out."""
-    needed = set(outputs)
+    needed = {*outputs, *inner_names(nodes)}
     kept = []
     for one in reversed(nodes):
         if one.op_type in ("Constant", "Identity") and needed.isdisjoint(one.output):
             continue
         needed.update(one.input)
-        needed.update(_inner_names(one))
         kept.append(one)
     return kept[::-1]

@@ -34,11 +34,6 @@ class Range:
     step: float
     zero: int
 
-    @property
-    def symmetric(self) -> bool:
-        """Whether it spans as much below 0 as above."""
-        return self.zero == 128
-
     def rounded(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """What numbers become."""
         codes = np.clip(np.rint(values / self.step) + self.zero, 0, LEVELS)

@@ -69,10 +69,8 @@ def quantize_tables(rewriter: Rewriter, graph: OperatorGraph) -> None:
         one = table.operator
         name, ids = one.inputs
         if name not in stored:
-            step = np.abs(table.rows).max(axis=1) / FULL_RANGE
-            step = np.where(step > 0, step, 1).astype(np.float32)
-            codes = np.rint(table.rows / step[:, None]).astype(np.int8)
-            stored[name] = rewriter.constant(codes, f"{name}.int8"), rewriter.constant(step, f"{name}.steps")
+            codes, step = steps_by_column(table.rows.T, FULL_RANGE)
+            stored[name] = rewriter.constant(codes.T, f"{name}.int8"), rewriter.constant(step, f"{name}.steps")
         output = one.outputs[0]
         found, floats, steps, column = (
             rewriter.name(f"{output}.{part}") for part in ("codes", "floats", "step", "column")
@@ -97,7 +95,7 @@ class _Shared:
         self.scales = scales
         self._made: dict[str, tuple[str, str]] = {}
         constant = rewriter.constant
-        self._last, self._flat = constant(np.array([-1]), "rows.last"), constant(np.array([-1]), "rows.flat")
+        self._last = constant(np.array([-1]), "rows.last")
         self._share = constant(np.float32(1 / 127), "rows.share")
         self._least = constant(np.float32(1e-30), "rows.least")
         self.zero = constant(np.uint8(ZERO_POINT), "rows.zero_point")
@@ -122,7 +120,7 @@ class _Shared:
             node("Max", [largest, self._least], least),
             node("Mul", [least, self._share], step),
             # one step a row takes a list of steps and two axes
-            node("Reshape", [step, self._flat], flat_step),
+            node("Reshape", [step, self._last], flat_step),
             node("Shape", [flat_step], count),
             node("Expand", [self.zero, count], zeros),
             node("Shape", [read], shape),
